@@ -1,4 +1,4 @@
-/** Defines the exit codes, which scripts rely on and the help prints. */
+/** Defines the exit codes, which scripts rely on and which the help prints. */
 
 const ROWS = [
   { name: 'ok', exitCode: 0, meaning: 'the command succeeded' },

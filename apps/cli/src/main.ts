@@ -1,5 +1,5 @@
 #!/usr/bin/env bun
-/** Runs the program `sealpost`: `bun apps/cli/src/main.ts`, or the bin of this package. */
+/** Runs the program `sealpost`, as `bun apps/cli/src/main.ts` or as the bin of this package. */
 import { constants } from 'node:os'
 import { OperatingError } from '@sealpost/std'
 import { runCli } from './program.ts'
@@ -8,7 +8,7 @@ import { readSettings } from './settings.ts'
 const interruption = new AbortController()
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
-    if (interruption.signal.aborted) process.exit(128 + constants.signals[signal]) // the second signal ends the program at once
+    if (interruption.signal.aborted) process.exit(128 + constants.signals[signal]) // a second signal ends the program immediately
     interruption.abort(new OperatingError('interrupted', 'Interrupted.'))
   })
 }

@@ -1,6 +1,6 @@
 /**
- * Writes the output of a command: results to stdout, everything else to stderr. With --json each result is one line of JSON;
- * --quiet suppresses informational output.
+ * Writes the output of a command: results to stdout, everything else to stderr. With `--json`, each result is one line
+ * of JSON. `--quiet` suppresses informational output.
  */
 import type CliTable from 'cli-table3'
 import pc from 'picocolors'
@@ -13,7 +13,7 @@ export type Paint = ReturnType<typeof pc.createColors>
 export interface OutputOptions {
   readonly isJson: boolean
   readonly isQuiet: boolean
-  /** Null to let the terminal decide. */
+  /** Null: depends on the terminal. */
   readonly hasColors: boolean | null
 }
 
@@ -51,12 +51,12 @@ export class Output {
     return this.#screens.err.isTTY === true && !this.isQuiet && !this.isJson
   }
 
-  /** Writes a result: the object with --json, otherwise the text. Rejects if the reader has closed the stream. */
+  /** Writes a result: as an object with `--json`, otherwise as text. Rejects if the reader has closed the stream. */
   result(json: object, text: () => string): Promise<void> {
     return write(this.#screens.out, `${this.isJson ? jsonLine(json) : text()}\n`)
   }
 
-  /** Writes several results: one object per line, or a table. */
+  /** Writes several results: one object per line with `--json`, otherwise a table. */
   async results(rows: readonly object[], table: () => string): Promise<void> {
     if (!this.isJson) return write(this.#screens.out, `${table()}\n`)
     for (const row of rows) await write(this.#screens.out, `${jsonLine(row)}\n`)
@@ -106,17 +106,17 @@ export class Output {
   }
 
   #tell(text: string): void {
-    this.#screens.err.write(`${text}\n`, () => undefined) // a failure of stderr can't be reported anywhere
+    this.#screens.err.write(`${text}\n`, () => undefined) // an error on stderr can't be reported anywhere
   }
 }
 
 /**
- * Characters that `JSON.stringify` leaves unescaped and a terminal interprets or hides: DEL, C1 controls, format
+ * Characters that `JSON.stringify` does not escape but that a terminal interprets or hides: DEL, C1 controls, format
  * characters, line separators.
  */
 const UNSAFE_IN_JSON = /[\u007f-\u009f\p{Cf}\u2028\u2029]/gu
 
-/** Parses like the result of `JSON.stringify`, and is safe to show on a terminal. */
+/** Returns the object as one line of JSON that is safe to show on a terminal. */
 export const jsonLine = (value: object): string =>
   JSON.stringify(value).replace(UNSAFE_IN_JSON, (unsafe) =>
     Array.from({ length: unsafe.length }, (_, i) => `\\u${unsafe.charCodeAt(i).toString(16).padStart(4, '0')}`).join(
@@ -145,11 +145,12 @@ function write(screen: OutputStream, text: string): Promise<void> {
 }
 
 /**
- * Characters from peers that could move the cursor, or colour, reverse or hide text on a terminal, and so imitate another line:
- * controls (ANSI sequences begin with one), format characters such as direction overrides, line separators, and lone surrogates.
+ * Characters with which a peer could move the cursor, or colour, reverse or hide text on a terminal, and so imitate
+ * another line: controls (ANSI sequences begin with one), format characters such as direction overrides, line
+ * separators, and lone surrogates.
  */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
-/** Joiners shape letters of some scripts and emoji, so running text keeps them. */
+/** Joiners shape the letters of some scripts and emoji, so they are kept in running text. */
 const JOINERS = ['\u200c', '\u200d']
 
 /** Escapes a name, or other text that must stay on one line. */
@@ -157,7 +158,7 @@ export function escapeName(text: string): string {
   return text.replace(UNSAFE, escaped)
 }
 
-/** Escapes running text. Further lines begin with `indent`, so that none can pass for a line of the command. */
+/** Escapes running text. Later lines begin with `indent`, so that none looks like a line from the command itself. */
 export function escapeText(text: string, indent: string): string {
   return text
     .replace(/\r?\n$/, '')

@@ -1,6 +1,7 @@
 /**
- * Builds the program's command tree, runs it once, and prints the completion scripts. The help, the completions and the reference
- * page come from the tree. A run loads only the commands that it names, which halves the startup time of `send`.
+ * Builds the program's command tree, runs it once, and prints the completion scripts. The help, the completions and the
+ * reference page come from the tree. A run loads only the commands that were typed, which halves the startup time of
+ * `send`.
  */
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
@@ -15,7 +16,7 @@ import { eachCommand, examples, type GlobalOptions, type RunAction, runIn, type 
 type MakeCommand = (run: RunAction) => Command
 type CommandTable = Readonly<Record<string, () => Promise<MakeCommand>>>
 
-/** Commands in the order of the help, by its headings. */
+/** Commands in the order of the help, by heading. */
 const COMMANDS: Readonly<Record<string, CommandTable>> = {
   'Start:': {
     up: async () => (await import('./broker/up.ts')).upCommand,
@@ -57,7 +58,10 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
 export const sealpost = (run: RunAction, streams: OutputStreams = platformStreams): Promise<Command> =>
   programOf(run, streams, () => true)
 
-/** Returns the program with the commands named in `words`; with all commands if none is named, or for completion. */
+/**
+ * Returns the program with only the commands in `words`. Returns all commands if there is none in `words`, or for
+ * completion.
+ */
 export function sealpostFor(words: readonly string[], run: RunAction, streams: OutputStreams): Promise<Command> {
   const isNamed = (name: string) => words.includes(name)
   const names = Object.values(COMMANDS).flatMap(Object.keys)
@@ -164,7 +168,7 @@ function isCoded(error: unknown): error is OperatingError | SealpostError {
   return error instanceof OperatingError || error instanceof SealpostError
 }
 
-/** Returns whether the reader of the output has closed the pipe, as `head` does. */
+/** Returns whether the reader of the output has closed the pipe, like `head`. */
 function isBrokenPipe(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'EPIPE'
 }
@@ -186,11 +190,11 @@ export function completionScript(shell: ShellName, program: Command): string {
 
 /** A command and its possible arguments. */
 interface Place {
-  /** The path of names, such as `dead list`; empty for the program itself. */
+  /** The names of the command, such as `dead list`; empty for the program itself. */
   readonly path: string
   readonly commands: readonly Command[]
   readonly options: readonly Option[]
-  /** The choices of its first argument. */
+  /** The choices for the command's first argument. */
   readonly choices: readonly string[]
 }
 
@@ -256,7 +260,7 @@ function fishScript(program: Command, places: readonly Place[]): string {
   return lines.join('\n')
 }
 
-/** Returns the condition that the user typed the command itself, and none of its subcommands. */
+/** Returns a fish condition: the user has typed this command but none of its subcommands. */
 function conditionOf(path: string, commands: readonly Command[]): string {
   const typed = path === '' ? [] : path.split(' ').map((word) => `__fish_seen_subcommand_from ${word}`)
   const below = commands.map((command) => command.name())

@@ -10,14 +10,14 @@ export interface Settings {
   readonly home: string
   /** The default data folder of `up`. */
   readonly dataFolder: string
-  /** The folder into which the compiled program unpacks PostgreSQL. */
+  /** Where the compiled program unpacks PostgreSQL. */
   readonly cacheFolder: string
   readonly profile: string
   readonly passphrase: string | undefined
-  /** Null to let the terminal decide. */
+  /** Null: depends on the terminal. */
   readonly hasColors: boolean | null
   readonly databaseUrl: () => string
-  /** The login for operators' commands: `ADMIN_DATABASE_URL` if it is set. */
+  /** The login for operators' commands: that in `ADMIN_DATABASE_URL` if it is set. */
   readonly operatorDatabaseUrl: () => string
   /** The logins that `db prepare` creates. */
   readonly adminDatabaseUrl: () => string | undefined
@@ -100,9 +100,9 @@ export function readSettings(environment: EnvironmentVariables = process.env): S
 }
 
 /**
- * The variables that a program started by a message needs to run, to find its user's files and to call `sealpost`. The
- * program handles input from other peers, which must not make it print a secret. No list of secrets would be complete,
- * so this list names what may be passed instead.
+ * The variables that are passed to a program started by a message. It needs them to run, to find its user's files and
+ * to call `sealpost`. The program handles input from other peers, which must not make it print a secret. No list of
+ * secrets would be complete, so this is a list of what may be passed.
  */
 const PASSED = new Set([
   ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'PWD', 'TMPDIR', 'TZ', 'LANG', 'LANGUAGE'],
@@ -113,7 +113,7 @@ const PASSED = new Set([
   ...['DISPLAY', 'WAYLAND_DISPLAY', 'DBUS_SESSION_BUS_ADDRESS'],
   ...['SEALPOST_HOME', 'SEALPOST_PROFILE', 'NODE_EXTRA_CA_CERTS'],
 ])
-/** On Windows the case of a name varies between programs. */
+/** The same for Windows, where the case of a name varies between programs. */
 const PASSED_ON_WINDOWS = new Set([
   ...['SYSTEMROOT', 'SYSTEMDRIVE', 'WINDIR', 'COMSPEC', 'PATH', 'PATHEXT', 'TEMP', 'TMP', 'OS'],
   ...[
@@ -143,7 +143,10 @@ export function environmentForExec(
 
 type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL'
 
-/** @throws OperatingError `usage`, whose text never contains the value, because it includes a password */
+/**
+ * Returns the database URL. @throws OperatingError `usage`; its message never contains the value, which includes a
+ * password
+ */
 function databaseUrlOf(environment: EnvironmentVariables): string {
   const url = findUrl(environment, 'DATABASE_URL')
   if (url) return url
@@ -153,7 +156,7 @@ function databaseUrlOf(environment: EnvironmentVariables): string {
   )
 }
 
-/** @throws OperatingError `usage` */
+/** Returns a URL from the environment. @throws OperatingError `usage` */
 function findUrl(environment: EnvironmentVariables, name: UrlName): string | undefined {
   const file = environment[`${name}_FILE`]
   if (environment[name] || !file) return environment[name] || undefined
@@ -164,7 +167,7 @@ function findUrl(environment: EnvironmentVariables, name: UrlName): string | und
   }
 }
 
-/** @throws OperatingError `usage` */
+/** Returns the path of the file of cells. @throws OperatingError `usage` */
 function cellsFileOf({ CELLS_FILE }: EnvironmentVariables): string {
   if (CELLS_FILE) return CELLS_FILE
   throw new OperatingError('usage', 'CELLS_FILE is not set. Set it to the path of the file that lists the cells.')
@@ -186,7 +189,7 @@ export function durationOption(flags: string, description: string, fallback: str
   return new Option(flags, description).argParser(parseDuration).default(parseDuration(fallback), fallback)
 }
 
-/** Returns the option of `listen` and `mcp`, whose profile remembers settled messages. */
+/** Returns the option `--max-age` of `listen` and `mcp`. */
 export const maxAgeOption = (): Option =>
   new Option(
     '--max-age <TIME>',
@@ -211,7 +214,7 @@ export function parseHex(bytes: number): (text: string) => string {
 
 const TIME = /^(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?)(?:\.(\d{1,6}))?(Z|[+-]\d\d:\d\d)?$/
 
-/** @returns microseconds since 1970 */
+/** Parses a timestamp. @returns microseconds since 1970 */
 export function parseTimestamp(text: string): { us: number } {
   const [, time, fraction = '', zone = ''] = TIME.exec(text) ?? []
   const ms = time === undefined ? Number.NaN : new Date(time + zone).getTime()

@@ -10,7 +10,7 @@ export interface Shell {
   readonly output: Output
   /** The chosen profile; it may not exist. */
   readonly profile: Profile
-  /** Aborts on an interrupt. The reason is the error to end with. */
+  /** Aborts on an interrupt. The reason is the error with which the command ends. */
   readonly signal: AbortSignal
 }
 
@@ -22,7 +22,7 @@ export interface GlobalOptions {
   readonly quiet?: boolean
 }
 
-/** Returns on success. On failure, throws an error with a code from `exit-codes.ts`. */
+/** Runs a command. If it fails, throws an error; `exit-codes.ts` maps the error's code to an exit code. */
 type Action<Options extends object, Words extends readonly unknown[]> = (
   shell: Shell,
   options: Options,
@@ -33,7 +33,7 @@ export type RunAction = <Options extends object, Words extends readonly unknown[
   action: Action<Options, Words>,
 ) => (...given: unknown[]) => Promise<void>
 
-/** Commander passes the arguments, then the options, then the command itself. */
+/** Runs an action in a shell. Commander passes the arguments, then the options, then the command itself. */
 export function runIn(shellFor: (options: GlobalOptions) => Shell): RunAction {
   return <Options extends object, Words extends readonly unknown[]>(action: Action<Options, Words>) =>
     async (...given) => {
@@ -46,7 +46,7 @@ export function examples(...lines: readonly string[]): string {
   return `\nExamples:\n${lines.map((line) => `  ${line}`).join('\n')}`
 }
 
-/** Visits a command and all its subcommands in the order of the help, each with its path of names. */
+/** Visits a command and all its subcommands in the order of the help, each with its full name. */
 export function eachCommand(
   command: Command,
   visit: (command: Command, path: readonly string[]) => void,
@@ -57,7 +57,7 @@ export function eachCommand(
   for (const below of command.commands) eachCommand(below, visit, path)
 }
 
-/** Returns a shell whose signal also aborts after `seconds`. Disposing stops the timer. */
+/** Returns a shell whose signal also aborts after `seconds`. Disposing it stops the timer. */
 export function withDeadline(shell: Shell, seconds: number, sentence: string): Shell & Disposable {
   const clock = new AbortController()
   const timer = setTimeout(() => clock.abort(new OperatingError('timeout', sentence)), seconds * 1000)
@@ -74,7 +74,7 @@ export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Pr
   const aborted = Promise.withResolvers<never>()
   const abort = () => aborted.reject(signal.reason)
   signal.addEventListener('abort', abort)
-  promise.catch(() => undefined) // the promise is not awaited after the signal
+  promise.catch(() => undefined) // nobody awaits the promise after the signal
   try {
     return await Promise.race([promise, aborted.promise])
   } finally {

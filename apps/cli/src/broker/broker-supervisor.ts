@@ -1,6 +1,6 @@
 /**
- * Restarts a broker that dies, on the same port and with growing pauses, so that its peers reconnect. Gives up if the
- * broker fails to start.
+ * Restarts a broker that dies, on the same port and after increasing pauses, so that its peers can reconnect. Gives up
+ * if the broker fails to start.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { type BrokerFacts, type BrokerOptions, type BrokerProgram, startBroker } from '@sealpost/broker-program'
@@ -16,7 +16,7 @@ interface BrokerSupervisorEvents {
 
 const PAUSE_MIN_MS = 250
 const PAUSE_MAX_MS = 10_000
-/** A broker that ran this long counts as healthy. */
+/** A broker that has run for this long counts as healthy. */
 const STEADY_AFTER_MS = 30_000
 
 export class BrokerSupervisor implements AsyncDisposable {
@@ -33,7 +33,7 @@ export class BrokerSupervisor implements AsyncDisposable {
     this.gaveUp.catch(() => undefined) // the waiting caller reports the error
   }
 
-  /** @throws OperatingError `broker_not_started`, `port_taken` */
+  /** Starts the broker and its supervisor. @throws OperatingError `broker_not_started`, `port_taken` */
   static async start(options: BrokerOptions, events: BrokerSupervisorEvents): Promise<BrokerSupervisor> {
     const first = await startBroker(options)
     const environment = {
@@ -64,7 +64,7 @@ export class BrokerSupervisor implements AsyncDisposable {
       if (signal.aborted) await this.#current.stop()
       else events.restarted(this.#current)
     }
-    return new Promise<never>(() => undefined) // stopped by the owner, who does not wait
+    return new Promise<never>(() => undefined) // stopped by the owner, which does not wait
   }
 }
 
@@ -74,7 +74,10 @@ export interface BrokerHealth {
   readonly ready: boolean
   /** The version from `/version`; null without a response. */
   readonly version: { readonly version: string; readonly brokerKey: string; readonly durability: string } | null
-  /** How far the broker's clock is ahead of the local clock, from the `Date` header, which has whole seconds. */
+  /**
+   * How far the broker's clock is ahead of the local clock, to the accuracy of the `Date` header, which has whole
+   * seconds.
+   */
   readonly clockAheadMs: number | null
   /** The runtime's error code for an untrusted certificate. */
   readonly certificateErrorCode: string | null
@@ -82,7 +85,7 @@ export interface BrokerHealth {
 
 const ANSWER_WITHIN_MS = 10_000
 
-/** Never throws, because an unreachable broker is a result. */
+/** Never throws, because an unreachable broker is also a result. */
 export async function checkBroker(url: string, signal: AbortSignal): Promise<BrokerHealth> {
   const base = new URL(url)
   base.protocol = base.protocol === 'wss:' ? 'https:' : 'http:'
@@ -93,7 +96,7 @@ export async function checkBroker(url: string, signal: AbortSignal): Promise<Bro
       redirect: 'error',
     }).catch((error) => {
       trouble = certificateErrorCode(error)
-      return null // the result reports the broker as not live
+      return null // then reported as not live
     })
   const [live, ready, version] = await Promise.all([get('/livez'), get('/readyz'), get('/version')])
   return {
@@ -111,23 +114,26 @@ function versionOf(facts: unknown): BrokerHealth['version'] {
   return { version: String(version), brokerKey: String(brokerKey), durability: String(durability) }
 }
 
-/** The header's seconds are truncated, so the header is half a second early on average. */
+/**
+ * Returns how far the broker's clock is ahead. The header's seconds are truncated, so it is half a second early on
+ * average.
+ */
 function clockAhead(date: string | null): number | null {
   const atMs = date === null ? Number.NaN : Date.parse(date)
   return Number.isNaN(atMs) ? null : atMs + 500 - Date.now()
 }
 
-/** The code in each warning and in the check of `doctor`. Scripts rely on the code. */
+/** The code in each warning and in the check of `doctor`. Scripts rely on it. */
 export const UNENCRYPTED = 'unencrypted_transport'
 
 const READABLE =
   'message bodies are end-to-end encrypted, but anyone on the network path can read tokens, unused invites, names, and who writes to whom and when'
 
-/** Returns a warning for an address that peers dial, or null if it is encrypted or on this machine. */
+/** Returns a warning for an address that peers dial, or null if it uses TLS or is on this machine. */
 export function dialWarning(url: string): string | null {
   return isExposed(url) ? `${url} is not encrypted: ${READABLE} (${UNENCRYPTED}). Use wss://.` : null
 }
 
-/** Returns a warning for an address that the broker listens on, or null. */
+/** Returns a warning for a host that the broker listens on, or null. */
 export const listenWarning = (host: string): string =>
   `The broker listens on ${host} without TLS: ${READABLE} (${UNENCRYPTED}). Use --tls-cert and --tls-key, or a proxy with TLS and --host 127.0.0.1.`

@@ -207,7 +207,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   shell.output.info('ending')
 }
 
-/** Both are empty if the broker serves plain text. */
+/** Both are empty if the broker serves without TLS. */
 type TlsFiles = { readonly TLS_CERT: string; readonly TLS_KEY: string }
 
 function tlsOf({ settings: { environment } }: Shell, { tlsCert, tlsKey, url }: UpOptions): TlsFiles {
@@ -232,7 +232,10 @@ async function saveAccess({ url }: EmbeddedPostgres, folder: string, adminUrl: s
   await saveOwnerAccess(db, folder, adminUrl).finally(() => db.close())
 }
 
-/** Runs before the first start creates anything. A later start may find its own broker, and reports that its folder is in use. */
+/**
+ * Checks that the port is free before the first start creates anything. A later start may find its own broker, and then
+ * reports that the folder is in use.
+ */
 async function checkPort({ port = 0, host }: UpOptions): Promise<void> {
   const code = port === 0 ? null : await listenError(port, host)
   if (code === 'EADDRINUSE')
@@ -261,7 +264,7 @@ interface Logins {
   readonly admin: string
 }
 
-/** Uses random passwords that are valid until the next start. */
+/** Returns logins with random passwords, which are valid until the next start. */
 function newLogins({ port }: EmbeddedPostgres): Logins {
   const urlOf = (user: string) =>
     `postgres://${user}:${toHex(crypto.getRandomValues(new Uint8Array(24)))}@127.0.0.1:${port}/postgres`
@@ -303,7 +306,7 @@ function authorities(url: string, others: string | undefined): string {
   return [normalizeAuthority(url), ...(others ? [others] : [])].join()
 }
 
-/** Returns null if the mesh has another first admin, or the profile belongs to another mesh. */
+/** Enrols the admin. Returns null if the mesh has another first admin, or if the profile belongs to another mesh. */
 async function enrolAdmin(
   { profile, output }: Shell,
   { meshId, admin }: UpState,

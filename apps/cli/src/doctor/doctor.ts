@@ -1,5 +1,6 @@
 /**
- * `sealpost doctor` checks everything between this profile and a delivered messageand, with `--database`, an operator's setup.
+ * `sealpost doctor` checks everything between this profile and a delivered message and, with `--database`, an
+ * operator's setup.
  */
 
 import { readFile, stat } from 'node:fs/promises'
@@ -57,7 +58,7 @@ export interface DoctorCheck {
   readonly name: string
   readonly outcome: 'ok' | 'warning' | 'failed' | 'skipped'
   readonly detail: string
-  /** The stable code by which scripts find this warning. */
+  /** A stable code, so that scripts can find this warning. */
   readonly code?: string
 }
 
@@ -65,7 +66,7 @@ const CLOCK_OFF_MAX_MS = 5_000
 const ROUND_TRIP_WITHIN_MS = 10_000
 const ROUND_TRIP_TTL_SECONDS = 60
 
-/** Each check depends on the previous ones, so the checks stop when no further one is possible. */
+/** Runs all checks. Each check depends on the previous ones, so they end when no other check is possible. */
 export async function* checkAll(shell: Shell): AsyncGenerator<DoctorCheck> {
   const keys = await attempt('keys', () => checkKeys(shell))
   yield keys
@@ -162,7 +163,7 @@ function* brokerChecks(
       }
 }
 
-/** Opens a new session, which would end another command's session. The check is skipped if there is one. */
+/** Checks a new session. It would end the session of another command, so the check is skipped if there is one. */
 async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membership): AsyncGenerator<DoctorCheck> {
   const daemon = await startSessionDaemon(shell.profile)
   if (!daemon)
@@ -185,7 +186,10 @@ async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membersh
   }
 }
 
-/** Leaves other messages that arrive meanwhile unsettled, so that they are redelivered. */
+/**
+ * Sends a message to this peer itself. Other messages that arrive in the meantime stay unsettled, so they are
+ * redelivered.
+ */
 async function checkRoundTrip(peer: Peer, signal: AbortSignal): Promise<DoctorCheck> {
   const startedAtMs = performance.now()
   const mark = crypto.randomUUID()
@@ -206,7 +210,7 @@ type Found = Omit<DoctorCheck, 'name'>
 type Look = (db: Database, url: string) => Promise<Found>
 
 const DATABASE_CLOCK_OFF_MAX_MS = 1_000
-/** A broker needs about fifty descriptors besides its connections. */
+/** A broker needs about fifty descriptors in addition to its connections. */
 const DESCRIPTORS_MIN = 4_096
 /** The broker's default alarm limits. */
 const SNAPSHOT_SECONDS_MAX = 300
@@ -237,7 +241,10 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
   ['statements', statements],
 ]
 
-/** A check that throws counts as failed, and the other checks continue. @throws DatabaseError if the database does not respond */
+/**
+ * Checks the database. A check that throws counts as failed, and the other checks continue. @throws DatabaseError if
+ * the database does not respond
+ */
 async function* checkDatabase(url: string, environment: EnvironmentVariables): AsyncGenerator<DoctorCheck> {
   yield { name: 'settings', ...(await settings(environment)) }
   yield { name: 'file limit', ...(await fileLimit()) }
@@ -251,7 +258,7 @@ async function* checkDatabase(url: string, environment: EnvironmentVariables): A
   }
 }
 
-/** Behind a connection pooler no further check is possible. */
+/** Returns a failed check if there is a connection pooler, behind which no other check is possible. */
 function pooledOrThrow(error: unknown): DoctorCheck {
   if (error instanceof DatabaseError && error.code === 'db_pooled') return { name: 'pooler', ...failed(error.message) }
   throw error
@@ -351,7 +358,7 @@ async function claimPlan(_: Database, url: string): Promise<Found> {
   )
 }
 
-/** Always passes, because an open connection has already passed this check. */
+/** Always passes, because every open connection has already passed this check. */
 async function pooler(): Promise<Found> {
   return ok('no pooler: each connection has its own server process')
 }

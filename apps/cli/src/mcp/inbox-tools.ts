@@ -8,12 +8,12 @@ import type { InboxCounts, UnsettledMessage } from './mail.ts'
 import { fencedMessages, labelMessage, messageShape, NOTICE } from './peer-tools.ts'
 import { type ToolContext, tool } from './tool.ts'
 
-/** Clients allow 60 s per call. */
+/** Clients allow only 60 s per call. */
 const WAIT_SECONDS_MAX = 50
-/** Waiting messages arrive shortly after the session begins. */
+/** The default wait, because waiting messages arrive shortly after the session begins. */
 const WAIT_SECONDS = 2
 const MESSAGES_MAX = 32
-/** Clients truncate longer results; a single message may exceed this. */
+/** Clients truncate longer results. A single message may exceed this limit. */
 const BODY_BYTES_IN_ALL = 32_768
 /** The maximum delay that the broker accepts. */
 const GIVE_BACK_SECONDS_MAX = 300
@@ -62,7 +62,7 @@ export const readInbox = tool({
   },
 })
 
-/** Returns at least one message, and no more messages than fit into a result. */
+/** Returns the messages that fit into one result, but at least one message. */
 function fitting(messages: readonly UnsettledMessage[], limit: number): UnsettledMessage[] {
   let bytes = 0
   return messages.slice(0, limit).filter(({ message }, index) => {
@@ -129,7 +129,7 @@ export const rejectMessage = tool({
   },
 })
 
-/** Clients allow 60 s per call. */
+/** Clients allow only 60 s per call. */
 const SAVED_WITHIN_MS = 45_000
 
 export const saveFileOf = tool({
@@ -212,7 +212,7 @@ export class MailNotifier {
     this.#timer ??= setTimeout(() => {
       this.#timer = null
       const { unread } = this.counts()
-      if (unread > 0) this.#tell?.(unread).catch(() => undefined) // the client has gone, which ends this process
+      if (unread > 0) this.#tell?.(unread).catch(() => undefined) // the client is gone, which ends this process
     }, BATCH_MS)
     this.#timer.unref()
   }
@@ -242,7 +242,7 @@ export class MailNotifier {
           params: { content: `${unread} unread from peers: call read_inbox.`, meta: { unread: String(unread) } },
         })
       }
-      this.schedule() // for messages that arrived earlier
+      this.schedule() // for messages that have arrived before
     }
   }
 }

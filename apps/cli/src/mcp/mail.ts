@@ -1,6 +1,6 @@
 /**
  * Holds the unsettled messages. The broker stores them too, and redelivers them to the next process if this one dies. A
- * message that was read but not settled counts as unread again after a while.
+ * message that was read but not settled becomes unread again after a while.
  */
 import { createHash } from 'node:crypto'
 import type { Message } from '@sealpost/sdk'
@@ -9,14 +9,17 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import { saveFile } from '../messages/files.ts'
 import type { Shell } from '../shell.ts'
 
-/** An agent's turn takes minutes; after this time the message has left the agent's context. */
+/**
+ * How long a message counts as read. An agent's turn takes minutes; after this time, the message is no longer in the
+ * agent's context.
+ */
 const READ_FOR_MS = 600_000
 
 export interface UnsettledMessage {
-  /** The id is derived from sender and envelope, so it is unique and the same in the next process. */
+  /** Derived from the sender and the envelope, so that it is unique and remains the same in the next process. */
   readonly messageId: string
   readonly message: Message
-  /** How often this process has returned the message. */
+  /** How often this process has returned the message to the agent. */
   timesRead: number
   isUnread: boolean
   /** Where this process saved the file. */
@@ -98,12 +101,12 @@ export class McpInbox {
     this.#close(messageIds, (message) => message.reject(reason))
   }
 
-  /** @throws OperatingError `message_unknown` */
+  /** Returns the message with this id. @throws OperatingError `message_unknown` */
   find(messageId: string): UnsettledMessage {
     return this.#findAll([messageId])[0]!
   }
 
-  /** Resolves with unread messages, on timeout, or on the signal. */
+  /** Resolves when there are unread messages, after the timeout, or when the signal fires. */
   async whenUnread(withinMs: Millis, signal: AbortSignal): Promise<void> {
     if (this.unread.length > 0 || withinMs === 0 || signal.aborted) return
     const over = Promise.withResolvers<void>()
@@ -162,12 +165,12 @@ function notSaved(unsaved: readonly UnsettledMessage[]): OperatingError {
   )
 }
 
-/** Hashes the sender too, because senders choose envelope ids. */
+/** Returns the id of a message. Hashes the sender too, because senders choose envelope ids. */
 function idOf({ sender, envelopeId }: Message): string {
   return createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, 24)
 }
 
-/** Downloads files. A client allows 60 s per call, so a download continues between two calls. */
+/** A download of a file. A client allows only 60 s per call, so a download continues between two calls. */
 interface Download {
   readonly done: Promise<string>
   progress: TransferProgress
@@ -206,7 +209,7 @@ export class FileSaver {
     return download
   }
 
-  /** Call it when the caller has received the result. The next call starts a new download. */
+  /** Call once the client has received the result. The next call then starts a new download. */
   forget({ messageId }: UnsettledMessage): void {
     this.#downloads.delete(messageId)
   }

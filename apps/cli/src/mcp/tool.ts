@@ -9,7 +9,7 @@ import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-
 import { abortable, type Shell } from '../shell.ts'
 import { FileSaver, type McpInbox, type UnsettledMessage } from './mail.ts'
 
-/** The number of messages that an agent reads per turn; the others stay with the broker. */
+/** The number of messages that an agent reads per turn. The others stay with the broker. */
 const CREDIT = 32
 
 interface ToolContextParts {
@@ -26,7 +26,7 @@ export class ToolContext {
   readonly files: FileSaver
   readonly #recipients: readonly string[] | null
   readonly #seated = Promise.withResolvers<PeerSession>()
-  /** Senders whose names were looked up. */
+  /** Senders whose names have been looked up. */
   readonly #asked = new Set<string>()
 
   constructor({ shell, mail, recipients, folder }: ToolContextParts) {
@@ -37,9 +37,9 @@ export class ToolContext {
   }
 
   /**
-   * Opens the profile's session as soon as no other command holds it. Until then all tools but the inbox tools work
+   * Opens the profile's session as soon as no other command holds it. Until then, all tools except the inbox tools work
    * through that command.
-   * @throws whatever `openSession` throws except `profile_in_use`, and the signal's reason
+   * @throws the errors of `openSession` except `profile_in_use`, and the signal's reason
    */
   async takeSession(signal: AbortSignal, maxAgeSeconds?: number): Promise<PeerSession> {
     const session = await openSession({ ...this.shell, signal }, { credit: CREDIT, patience: signal, maxAgeSeconds })
@@ -64,7 +64,7 @@ export class ToolContext {
 
   /** Returns the current contacts, and pins the names of these senders. */
   async introduce(messages: readonly UnsettledMessage[], session: PeerSession): Promise<Contacts> {
-    // Other commands may have pinned names.
+    // Other commands may have pinned names in the meantime.
     const contacts = await this.readContacts()
     const names = new SenderNames({ ...session, contacts }, this.shell.output)
     for (const sender of new Set(messages.map(({ message }) => message.user))) {
@@ -79,21 +79,29 @@ export class ToolContext {
     return Contacts.read(this.shell.profile.contactsFile)
   }
 
-  /** Returns the key of a recipient. @throws OperatingError `recipient_not_allowed`, and whatever `resolveRecipient` throws */
+  /**
+   * Returns the key of a recipient. @throws OperatingError `recipient_not_allowed`, and the errors of
+   * `resolveRecipient`
+   */
   async recipientOf(word: string): Promise<PeerKey> {
     const key = await resolveRecipient(this.shell, word)
     await this.checkRecipient(key)
     return key
   }
 
-  /** @throws OperatingError `recipient_not_allowed`, and whatever `resolveRecipient` throws */
+  /**
+   * Checks that the key is an allowed recipient. @throws OperatingError `recipient_not_allowed`, and the errors of
+   * `resolveRecipient`
+   */
   async checkRecipient(key: PeerKey): Promise<void> {
     if (this.#recipients === null) return
     for (const word of this.#recipients) if ((await this.#keyOf(word)) === key) return
     throw notAllowed(this.#recipients)
   }
 
-  /** Call it before sending text that the broker or the whole mesh can read. @throws OperatingError `recipient_not_allowed` */
+  /**
+   * Call before sending text that the broker or the whole mesh can read. @throws OperatingError `recipient_not_allowed`
+   */
   checkEverybody(): void {
     if (this.#recipients !== null) throw notAllowed(this.#recipients)
   }
@@ -116,18 +124,18 @@ function notAllowed(recipients: readonly string[]): OperatingError {
   )
 }
 
-/** The effect of a call outside the conversation. These hints let clients decide when to ask their user. */
+/** The effect that a call has outside the conversation. It lets clients decide when to ask their user. */
 export type Effect = keyof typeof EFFECTS
 
 interface EffectSpec {
-  /** Whether the tool sends text written by the agent. */
+  /** Whether the tool sends text that the agent has written. */
   readonly speaks: boolean
   readonly hints: ToolAnnotations
 }
 
 /**
- * Reading returns text written by others (`openWorldHint`). Sending, settling and rejecting can't be undone, so they
- * are marked destructive, and clients ask first.
+ * Reading returns text that others have written (`openWorldHint`). Sending, settling and rejecting can't be undone, so
+ * they are marked as destructive, and clients ask first.
  */
 const EFFECTS = {
   lists: { speaks: false, hints: { readOnlyHint: true, openWorldHint: false } },
@@ -160,7 +168,7 @@ const EFFECTS = {
 
 interface ToolResult<Output> {
   readonly content: Output
-  /** The text for clients that pass only text to the model; by default the content as JSON. */
+  /** The result as text, for clients that pass only text to the model. Default: the content as JSON. */
   readonly text?: string
 }
 
@@ -171,7 +179,7 @@ interface ToolSpec<Input extends z.ZodObject, Output extends z.ZodObject> {
   readonly effect: Effect
   readonly input: Input
   readonly output: Output
-  /** @throws OperatingError, SealpostError; the model sees their code and message */
+  /** Runs the tool. @throws OperatingError, SealpostError; the model sees the code and message */
   run(input: z.infer<Input>, context: ToolContext, signal: AbortSignal): Promise<ToolResult<z.infer<Output>>>
 }
 
@@ -207,7 +215,10 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
   }
 }
 
-/** The error is stored in `_meta`, because clients validate `structuredContent` against `outputSchema` even with `isError`. */
+/**
+ * The key in `_meta` that contains an error. Clients validate `structuredContent` against `outputSchema` even with
+ * `isError`, so the error can't be there.
+ */
 export const ERROR_META = 'sealpost/error'
 
 function errorResult(error: unknown, { shell }: ToolContext): CallToolResult {

@@ -89,14 +89,14 @@ async function remove(shell: Shell, _options: object, word: string): Promise<voi
   else shell.output.info(`removed the device ${escapeName(word)}`)
 }
 
-/** @throws OperatingError `unknown_device` */
+/** Returns the device of this name. @throws OperatingError `unknown_device` */
 async function deviceNamed(shell: Shell, { person, word }: { person: PeerKey | null; word: string }): Promise<PeerKey> {
   const devices: readonly Device[] = await callPeer(shell, { method: 'devices', params: person })
   const print = readFingerprint(word)
   const isMeant = ({ label, key }: Device) => (print ? fingerprint(key) === print : label === word || key === word)
   const found = devices.find(isMeant)
   if (found) return found.key
-  if (isPeerKey(word)) return word // the device may already have been removed, which the broker decides
+  if (isPeerKey(word)) return word // the broker decides, because the device may already have been removed
   throw new OperatingError(
     'unknown_device',
     `You have no device ${escapeName(word)}. "device list" lists your devices.`,

@@ -1,6 +1,6 @@
 /**
- * `sealpost group` sends one message, which is sealed and stored once, to several peers. `sealpost pool` sends each
- * message to one of several free workers.
+ * `sealpost group` manages groups: a message to several peers is sealed and stored once. `sealpost pool` manages pools:
+ * each message goes to one free worker.
  */
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import { OperatingError } from '@sealpost/std'

@@ -1,6 +1,6 @@
 /**
- * `sealpost invite` creates, shows and revokes invites. An admin creates one offline; the broker learns of it when it
- * is used. `sealpost join` uses one.
+ * `sealpost invite` creates, shows and revokes invites. An admin creates an invite offline; the broker learns of it
+ * when it is used. `sealpost join` uses an invite.
  */
 import {
   createInvite,
@@ -115,7 +115,7 @@ async function revoke(shell: Shell, _options: object, word: string): Promise<voi
   else shell.output.info(`revoked the invite ${inviteId}`)
 }
 
-/** @throws OperatingError `usage`, `invite_malformed` */
+/** Returns the id of an invite. @throws OperatingError `usage`, `invite_malformed` */
 function idOf(word: string): InviteId {
   if (word.startsWith('sealpost1:')) return readInvite(word).inviteId
   throw new OperatingError('usage', 'Give the id of the invite (32 hex digits) or the whole invite.')
@@ -140,7 +140,7 @@ function describe(invite: Invite, output: Output): string {
 
 const uses = ({ usesMax }: Invite): string => (usesMax === 1 ? 'one' : `up to ${usesMax}`)
 
-/** Formats the local time. */
+/** Formats the expiry in local time. */
 const timeOf = ({ notAfterMs }: Invite): string => {
   const time = new Date(notAfterMs)
   return Number.isNaN(time.getTime()) ? 'no limit' : time.toLocaleString('sv-SE').slice(0, 16)
@@ -177,7 +177,7 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
       'The invite is empty. The command that should have printed it probably failed.',
     )
   const isDevice = isDeviceInvite(invite)
-  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // an invalid invite fails before keys are generated
+  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // so that an invalid invite is refused before keys are generated
   const { profile, output } = asked
   const former = await profile.findMembership()
   if (former)

@@ -12,10 +12,10 @@ import { callPeer, type PeerSession } from '../session/peer-session.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 
 /**
- * Returns the key that an argument names. A fingerprint always stands for its key, never for a name. A pinned name
- * stands for its key, whatever the directory returns; any other name is looked up once and pinned, within `withinMs`.
- * `PERSON/LABEL` is a device.
- * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and whatever `callPeer` throws
+ * Returns the key that an argument identifies. A fingerprint always identifies its key and is never a name. A pinned
+ * name identifies its key, regardless of what the directory returns; any other name is looked up once, within
+ * `withinMs`, and pinned. `PERSON/LABEL` is a device.
+ * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and the errors of `callPeer`
  */
 export async function resolveRecipient(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   if (isPeerKey(word)) return word
@@ -39,7 +39,7 @@ async function keyByFingerprint(shell: Shell, print: string, withinMs?: Millis):
   throw new OperatingError('name_unknown', `This mesh has no member with the fingerprint ${print}.`)
 }
 
-/** `PERSON/LABEL` is the device that this user signed for, whatever the directory returns. */
+/** Resolves `PERSON/LABEL` to the device that this user has signed for, regardless of what the directory returns. */
 async function resolveDevice(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   const at = word.lastIndexOf('/')
   const person = await resolveRecipient(shell, word.slice(0, at), withinMs)
@@ -60,7 +60,7 @@ async function resolveRecipients(shell: Shell, words: readonly string[]): Promis
 }
 
 /**
- * Explains an unknown recipient if its name now belongs to another key.
+ * Reports that a name now belongs to another key, if that is why the recipient is unknown.
  * @throws OperatingError `key_changed`
  */
 export async function explainUnknown(shell: Shell, word: string): Promise<void> {
@@ -84,7 +84,7 @@ const ANSWER_WITHIN_MS = 10_000
 export class SenderNames {
   readonly #session: PeerSession
   readonly #output: Output
-  /** Each key is looked up once; the directory may have no name for it. */
+  /** Keys that have been looked up. Each is looked up only once, because the directory may have no name for it. */
   readonly #asked = new Set<PeerKey>()
 
   constructor(session: PeerSession, output: Output) {
@@ -112,7 +112,7 @@ export class SenderNames {
 
 type Roster = MemberListFacts<string>
 
-/** Describes groups or pools: the texts of their commands, and their calls. */
+/** Describes groups or pools to the shared commands: texts and calls. */
 export interface MemberListSpec<Facts extends Roster = Roster> {
   readonly noun: 'group' | 'pool'
   /** The argument's name on the command line, and its help. */
@@ -121,7 +121,7 @@ export interface MemberListSpec<Facts extends Roster = Roster> {
   readonly example: string
   readonly descriptions: Readonly<Record<'create' | 'list' | 'add' | 'remove' | 'delete', string>>
   list(shell: Shell): Promise<readonly Facts[]>
-  /** @throws OperatingError if none or several match */
+  /** Finds the list with this name or id. @throws OperatingError if none or several match */
   named(all: readonly Facts[], word: string): Facts
   create(shell: Shell, params: { readonly name: string; readonly members: readonly PeerKey[] }): Promise<Facts>
   change(shell: Shell, roster: Facts, change: MemberListChange): Promise<Facts>

@@ -1,4 +1,4 @@
-/** `sealpost peers` lists the members of the mesh, and whether their keys match the pinned ones. */
+/** `sealpost peers` lists the members of the mesh, and shows whether their keys match the pinned ones. */
 import { fingerprint } from '@sealpost/identity'
 import type { Availability, ConsentState, ConsentUpdate, MemberEntry, PeerKey, PresenceEntry } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
@@ -67,7 +67,7 @@ function presenceOf(entry: PresenceEntry | undefined): Presence {
   return { isOnline: true, availability: entry.availability, summary: entry.summary }
 }
 
-/** Returns an empty text for an offline peer. */
+/** Returns the status of a peer; an empty string if it is offline. */
 const nowOf = ({ availability, summary }: Presence): string =>
   availability === null ? '' : escapeName(summary ? `${availability}: ${summary}` : availability)
 
@@ -99,7 +99,9 @@ async function acceptKey({ output }: Shell, { name, members, contacts }: Accepta
   )
 }
 
-/** `sealpost consent`: the peers that may send to you. The broker enforces it while you are offline too. */
+/**
+ * `sealpost consent` shows and changes which peers may send to you. The broker enforces it even while you are offline.
+ */
 export function consentCommand(run: RunAction): Command {
   return new Command('consent')
     .description('Manage who may write to you')

@@ -51,11 +51,11 @@ async function talk(chat: Chat, { to, key, timeout }: { to: string; key: PeerKey
     await abortable(outbox.settled(timeout), shell.signal)
   } finally {
     lines.close()
-    if (lines.terminal) process.stdout.write('\r\x1b[K') // erases the prompt
+    if (lines.terminal) process.stdout.write('\r\x1b[K') // erase the prompt
   }
 }
 
-/** Opens the input lines. Without a terminal, the command shows no prompt. */
+/** Opens the input. Without a terminal, there is no prompt. */
 function openLines(): Interface {
   const isScreen = process.stdin.isTTY && process.stdout.isTTY
   const lines = createInterface({ input: process.stdin, ...(isScreen ? { output: process.stdout, prompt: '> ' } : {}) })
@@ -99,7 +99,7 @@ async function take(message: Message, outcome: FileOutcome, chat: Chat): Promise
   finishMessage(message, outcome)
 }
 
-/** Prints above the input line. */
+/** Prints a message above the input line. */
 async function show(message: Message, outcome: FileOutcome, chat: Chat): Promise<void> {
   const { output } = chat.shell
   const { contacts } = chat.session
@@ -110,7 +110,7 @@ async function show(message: Message, outcome: FileOutcome, chat: Chat): Promise
   if (process.stdout.isTTY) chat.lines.prompt(true)
 }
 
-/** Typed lines that are not stored yet. */
+/** Tracks typed lines that are not stored yet. */
 class Sends {
   readonly #shell: Shell
   readonly #waiting = new Set<Promise<void>>()
@@ -130,7 +130,7 @@ class Sends {
     this.#waiting.add(done)
   }
 
-  /** @throws OperatingError `timeout`, `not_sent` */
+  /** Waits until all lines are stored. @throws OperatingError `timeout`, `not_sent` */
   async settled(seconds: number): Promise<void> {
     const late = AbortSignal.timeout(seconds * 1000)
     await abortable(Promise.all(this.#waiting), late).catch(() => {

@@ -3,7 +3,7 @@ import { stripVTControlCharacters } from 'node:util'
 import { expect, test } from 'vitest'
 import { openBar } from './files.ts'
 
-/** Returns the terminal output for a half-transferred file. */
+/** Returns what the terminal shows for a file of which half is transferred. */
 function shownOn(isInteractive: boolean): string {
   let shown = ''
   const write = (chunk: Buffer, _: string, done: () => void) => {

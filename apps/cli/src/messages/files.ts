@@ -18,17 +18,17 @@ import type { Shell } from '../shell.ts'
 import { HTTP_PATIENCE_MS, meshPlaceOf } from '../state/open-state.ts'
 
 interface SentFile {
-  /** The file reference to put into the message. */
+  /** The reference to the file, for the message. */
   readonly text: string
   readonly name: string
   readonly bytes: number
-  /** Call it once the message is sent. A later upload of the same file then starts over. */
+  /** Call once the message is sent. A later upload of the same file then starts again. */
   done(): Promise<void>
 }
 
 /**
  * Uploads a file. Resumes an interrupted upload of the same file to the same recipients, even after a crash.
- * @throws OperatingError `file_missing`, `file_unreadable`, and whatever `Attachments.upload` throws
+ * @throws OperatingError `file_missing`, `file_unreadable`, and the errors of `Attachments.upload`
  */
 export async function uploadFile(shell: Shell, path: string, to: PeerKey | { group: GroupId }): Promise<SentFile> {
   const source = await openSource(path)
@@ -55,7 +55,7 @@ async function openSource(path: string) {
   }
 }
 
-/** Returns a name for the upload log that does not reveal the file. A changed file gets another name. */
+/** Returns a name for the upload log that does not reveal the file. A changed file has another name. */
 async function keyOf(path: string, to: string): Promise<string> {
   const { mtimeMs, size } = await stat(path)
   return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing
@@ -63,7 +63,7 @@ async function keyOf(path: string, to: string): Promise<string> {
 
 /**
  * Saves a file under a unique name. @returns its path
- * @throws OperatingError `folder_unusable`, and whatever `Attachments.download` throws
+ * @throws OperatingError `folder_unusable`, and the errors of `Attachments.download`
  */
 export async function saveFile(
   shell: Shell,
@@ -104,7 +104,7 @@ interface TransferBar extends Disposable {
 const MIB = 2 ** 20
 const FORMAT = '{bar} {percentage} %  {done} of {size} MB  {what}'
 
-/** `what` must be escaped. */
+/** Opens a progress bar. `what` must be escaped. */
 export function openBar(
   { isInteractive }: Pick<Output, 'isInteractive'>,
   what: string,
@@ -128,24 +128,28 @@ export function openBar(
 }
 
 /**
- * The file attached to a message. Settling a message deletes the key of its file, so a command settles the message only
- * after it has saved the file. Otherwise the message stays open, and the broker redelivers it to a later command.
+ * What happened to the file attached to a message. Settling a message deletes the key of its file, so a command settles
+ * a message only once it has saved the file. Otherwise, the message stays open, and the broker redelivers it to a later
+ * command.
  */
 export type FileOutcome =
   | { readonly name: 'none' }
   | { readonly name: 'saved'; readonly path: string }
-  /** No folder was given, so the file was left with the broker. */
+  /** No folder was given, so the file is still at the broker. */
   | { readonly name: 'left' }
   /** The broker can't deliver the file now. */
   | { readonly name: 'later'; readonly code: string }
-  /** The file is gone for good. */
+  /** The file is permanently lost. */
   | { readonly name: 'lost'; readonly code: string }
 
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
 /** The file reference has a later format version. */
 const UNREADABLE = 'attachment_unreadable'
 
-/** @throws OperatingError `folder_unusable`, and whatever `Attachments.download` throws, unless an outcome covers it */
+/**
+ * Saves the file of a message, if it has one. @throws OperatingError `folder_unusable`, and the errors of
+ * `Attachments.download` that no outcome covers
+ */
 export async function receiveFile(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
   if (message.attachment === null) return { name: 'none' }
   if (folder === undefined) return { name: 'left' }
@@ -169,24 +173,27 @@ const RETRY_MAX_MS = 300_000
 export const retryPause = ({ attempt }: Message): Millis =>
   Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** Math.min(attempt - 1, 16))
 
-/** Settles a message only if its file was saved; otherwise retries or rejects it. */
+/** Settles a message if its file was saved; otherwise retries or rejects it. */
 export function finishMessage(message: Message, outcome: FileOutcome): void {
   if (outcome.name === 'left' || outcome.name === 'later') message.retry(retryPause(message))
   else if (outcome.name === 'lost') message.reject(outcome.code)
   else message.settle()
 }
 
-/** The SDK's iterator settles a message on the next call, so each message gets a separate iterator. */
+/**
+ * Returns the next message. The SDK's iterator settles a message on the next call, so each message has its own
+ * iterator.
+ */
 export const nextMessage = (peer: Peer): Promise<IteratorResult<Message, undefined>> =>
   peer[Symbol.asyncIterator]().next()
 
 const nameOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
 
-/** Saves the file of a redelivered message only once. */
+/** Ensures that the file of a redelivered message is saved only once. */
 export class SavedFiles {
   readonly #paths = new Map<string, string>()
 
-  /** Returns and throws the same as `receiveFile`. */
+  /** Like `receiveFile`, but returns the existing path if the file was saved before. */
   async receive(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
     const path = this.#paths.get(nameOf(message))
     if (path !== undefined && (await sizeOf(path)) === attachmentOf(message)?.bytes) return { name: 'saved', path }
@@ -195,7 +202,7 @@ export class SavedFiles {
     return outcome
   }
 
-  /** Call it when the message will not be redelivered. */
+  /** Call when the message will not be redelivered. */
   forget(message: Message): void {
     this.#paths.delete(nameOf(message))
   }
@@ -204,16 +211,18 @@ export class SavedFiles {
 const sizeOf = (path: string): Promise<number | null> =>
   stat(path).then(
     ({ size }) => size,
-    () => null, // the command has moved the file
+    () => null, // the file was moved
   )
 
 const HELD_MAX = 64
-/** The broker pushes nothing more to a session that holds three quarters of 1 MiB. */
+/**
+ * The maximum bytes of open messages. The broker pushes nothing more to a session that holds three quarters of 1 MiB.
+ */
 const HELD_BYTES_MAX = 256 * 1024
-/** The bytes of an envelope besides the body. */
+/** The bytes of an envelope in addition to the body. */
 const ENVELOPE_BYTES = 1024
 
-/** Messages that a command leaves open because their files were not saved. */
+/** Tracks messages that a command leaves open because their files were not saved. */
 export class UnsavedFiles {
   readonly #seen = new Set<string>()
   #held = 0
@@ -224,8 +233,8 @@ export class UnsavedFiles {
   }
 
   /**
-   * Keeps the message leased until this command ends. Above a limit, returns the message to the queue for a while, so
-   * that others still arrive.
+   * Keeps the message leased until this command ends. If too many are open, returns the message to the queue for a
+   * while, so that others still arrive.
    * @returns false if the message was left open before and was redelivered
    */
   leave(message: Message): boolean {
@@ -241,8 +250,8 @@ export class UnsavedFiles {
   }
 
   /**
-   * Reports at the end of a command which messages it left in the queue.
-   * @throws OperatingError `file_not_saved`, and whatever the command throws
+   * Runs a command, then reports which messages it has left in the queue.
+   * @throws OperatingError `file_not_saved`, and the errors of the command
    */
   async reportAfter(command: Promise<void>, output: Output): Promise<void> {
     try {

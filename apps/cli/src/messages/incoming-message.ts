@@ -1,4 +1,4 @@
-/** Formats a message for people, as JSON, and for the program of `--exec`, and reports the peer's events. */
+/** Formats messages for people, as JSON, and for the program of `--exec`. Also reports the peer's events. */
 
 import { fingerprint } from '@sealpost/identity'
 import type { LostMessage, Message, PeerEvent } from '@sealpost/sdk'
@@ -18,7 +18,7 @@ export interface FileForPrograms {
   readonly path: string | null
 }
 
-/** Formats `14:03 bob  text`, with further lines indented and unsafe characters escaped. */
+/** Formats a message as `14:03 bob text`. Later lines are indented, and unsafe characters are escaped. */
 export function messageForPeople(message: Message, contacts: Contacts, paint: Paint, outcome: FileOutcome): string {
   const time = new Date(message.sentAtMs).toTimeString().slice(0, 5)
   const again =
@@ -59,7 +59,7 @@ function wordsOf(outcome: FileOutcome): string {
   }
 }
 
-/** Times are milliseconds since 1970. */
+/** Formats a message as JSON. Times are in milliseconds since 1970. */
 export function messageForPrograms(message: Message, contacts: Contacts, outcome: FileOutcome): object {
   const { envelopeId, sender, priority, attempt, sentAtMs, enqueuedAtMs, thread, inReplyTo, isRequest } = message
   return {
@@ -83,20 +83,20 @@ export function messageForPrograms(message: Message, contacts: Contacts, outcome
   }
 }
 
-/** Omits the name if the reference has a later version. */
+/** Formats a file as JSON. Omits the name if the reference has a later version. */
 export function fileForPrograms(message: Pick<Message, 'attachment'>, outcome: FileOutcome): FileForPrograms | null {
   if (outcome.name === 'none') return null
   const { name = null, type = null, bytes = null } = attachmentOf(message) ?? {}
   return { name, type, bytes, path: outcome.name === 'saved' ? outcome.path : null }
 }
 
-/** Returns `text` for UTF-8, otherwise `bodyBase64`. */
+/** Returns the body as `text` if it is UTF-8, otherwise as `bodyBase64`. */
 export function bodyForPrograms(message: Pick<Message, 'body'>): { text: string } | { bodyBase64: string } {
   const text = textOf(message)
   return text === null ? { bodyBase64: Buffer.from(message.body).toString('base64') } : { text }
 }
 
-/** Returns the variables that `--exec` sets; the body goes to stdin. */
+/** Returns the environment variables that `--exec` sets. The program receives the body on stdin. */
 export function messageForExec(message: Message, contacts: Contacts, outcome: FileOutcome): Record<string, string> {
   return {
     SEALPOST_ENVELOPE_ID: message.envelopeId,
@@ -201,7 +201,10 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
   }
 }
 
-/** Moves the name to the new key, since both keys signed the rotation. If the file can't be written, the next session retries. */
+/**
+ * Moves the name to the new key, since both keys have signed the rotation. If the file can't be written, the next
+ * session tries again.
+ */
 async function renameContactKey(
   { former, successor }: Extract<PeerEvent, { type: 'identity_changed' }>,
   output: Output,

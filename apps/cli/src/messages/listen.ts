@@ -24,7 +24,10 @@ interface ListenOptions {
   readonly maxAge?: number
 }
 
-/** The retry delay of pool messages, since another member may be able to fetch the file. */
+/**
+ * After this many attempts, a pool message whose file can't be fetched is no longer retried. Until then, another member
+ * may be able to fetch it.
+ */
 const POOL_ATTEMPTS_MAX = 5
 
 export function listenCommand(run: RunAction): Command {
@@ -70,7 +73,7 @@ async function listen(
   for (const name of env)
     if (shell.settings.environment[name] === undefined)
       shell.output.warn(`--env ${escapeName(name)}: the variable is not set`)
-  // Claims no more messages than needed; the others stay with the broker.
+  // Accept no more messages than needed; the others stay with the broker.
   const credit = count === Infinity ? {} : { credit: Math.min(count, 512) }
   await using session = await openSession(shell, { ...credit, maxAgeSeconds: maxAge })
   await abortable(joinPools(session, pool), shell.signal)
@@ -109,7 +112,7 @@ interface Handling {
   readonly shell: Shell
   readonly session: PeerSession
   readonly exec: string | undefined
-  /** Names of further variables to pass. */
+  /** The names of additional variables to pass. */
   readonly env: readonly string[]
   readonly isReplying: boolean
   readonly outcome: FileOutcome
@@ -140,7 +143,10 @@ async function leaveOpen(message: Message, handling: Handling): Promise<true> {
   return true
 }
 
-/** Makes the message a dead letter, because its file is gone. Its sender may get a receipt. */
+/**
+ * Rejects the message, because its file is lost. The message becomes a dead letter, and the sender may receive a
+ * receipt.
+ */
 async function refuse(message: Message, handling: Handling, code: string): Promise<true> {
   if (handling.exec === undefined) await print(message, handling)
   warnOf(message, handling, `rejected, because its file is lost (${code})`)
@@ -187,7 +193,7 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
 interface Executed {
   /** The failure, or null on success. */
   readonly failure: string | null
-  /** The output that becomes the reply. Other output goes to the command's own stdout. */
+  /** The program's output, which becomes the reply. Any other output goes to the command's own stdout. */
   readonly printed: Uint8Array
 }
 

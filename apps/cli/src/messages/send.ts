@@ -126,7 +126,7 @@ async function sendToFree(asked: Shell, { timeout }: SendOptions, params: SendPa
   await say(shell, { to: device, stored: true }, `stored for ${fingerprint(device)}`)
 }
 
-/** Resolves the recipient before anything is stored. */
+/** Finds the recipient before anything is stored. */
 async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string): Promise<PeerKey> {
   using shell = withDeadline(
     asked,
@@ -188,7 +188,7 @@ export function requestCommand(run: RunAction): Command {
     .action(run(request))
 }
 
-/** Unsettled messages may precede the reply. */
+/** Large, because unsettled messages may precede the reply. */
 const CREDIT = 512
 
 async function request(shell: Shell, options: RequestOptions, to: string, text: string | undefined): Promise<void> {
@@ -230,7 +230,7 @@ interface BodySource {
   readonly file: string | undefined
 }
 
-/** @throws OperatingError `usage`, `file_missing`, `file_unreadable`, `body_too_large` */
+/** Reads the body of a message. @throws OperatingError `usage`, `file_missing`, `file_unreadable`, `body_too_large` */
 export async function readBody({ text, file }: BodySource, stdin = process.stdin): Promise<Uint8Array> {
   if (text !== undefined && file !== undefined)
     throw new OperatingError('usage', 'Give either TEXT or --file, not both.')
@@ -239,7 +239,7 @@ export async function readBody({ text, file }: BodySource, stdin = process.stdin
   return collect(stdin)
 }
 
-/** Stops reading at the limit. */
+/** Reads the stream, but not beyond the limit. */
 async function collect(stream: AsyncIterable<Uint8Array | string>): Promise<Uint8Array> {
   const chunks: Buffer[] = []
   let size = 0

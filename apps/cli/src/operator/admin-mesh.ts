@@ -1,4 +1,6 @@
-/** `sealpost admin mesh create` and `invite` write to the database: they create a mesh, and invite its admins. */
+/**
+ * `sealpost admin mesh create` and `invite` create a mesh and invite its admins. They write to the database directly.
+ */
 
 import {
   createInvite,
@@ -84,7 +86,7 @@ interface Made {
   readonly invite: Invite
 }
 
-/** Signs with a one-time key. The invite is valid because of its row in the database. */
+/** Creates an invite, signed with a one-time key. The invite is valid because of its row in the database. */
 async function makeInvite(db: Database, meshId: MeshId, options: InviteOptions): Promise<Made> {
   await ready()
   const text = createInvite(generateSigningKeys(), {

@@ -161,7 +161,7 @@ function meshTable(output: Shell['output'], meshes: readonly shapes.MeshState[])
   return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'DEAD LETTERS', 'SESSIONS', 'WHY'], rows)
 }
 
-/** The broker counts up to a thousand dead letters. */
+/** Formats the number of dead letters. The broker stops counting at a thousand. */
 const countOf = (deadLetters: number): string => (deadLetters < 1000 ? String(deadLetters) : '1000+')
 
 async function history(shell: Shell): Promise<void> {
@@ -245,7 +245,10 @@ async function invites(shell: Shell, _: object, meshId: string): Promise<void> {
   await shell.output.results(found, () => shell.output.table(['ID', 'ISSUER', 'USED', 'UNTIL (UTC)', ''], rows))
 }
 
-/** Omits the issuer of an invite that was revoked before its first use, because it is unknown. */
+/**
+ * Returns who issued an invite. Omits the issuer of an invite that was revoked before its first use, because it is
+ * unknown.
+ */
 const issuerOf = (issuer: string | null, name: string | null, usesMax: number | null): string => {
   if (issuer) return nameOrFingerprint(name, issuer)
   return usesMax === null ? '' : 'the operator'

@@ -16,7 +16,7 @@ import { examples, type RunAction, type Shell } from '../shell.ts'
 import { callAdmin, nameOrFingerprint } from './admin-api.ts'
 import { withDatabase } from './db.ts'
 
-/** A selection of dead letters. All given conditions must match. */
+/** Selects dead letters. All given conditions must match. */
 interface DeadLetterChoice {
   readonly ids?: readonly number[]
   readonly meshId?: MeshId
@@ -127,7 +127,7 @@ const redriveFrom =
     if (words.length > 0 && done.refused.length > 0) throw notRedriven(done)
   }
 
-/** Returns one line per named dead letter, or one per reason. */
+/** Describes the result: one line per dead letter if ids were given, otherwise one line per reason. */
 function wordsOf({ redriven, left, refused }: RedriveReport, areNamed: boolean): string {
   const lines = areNamed
     ? refused.map(({ id, reason }) => `${id}: ${redriveRefusals[reason]} (${reason})`)
@@ -152,7 +152,7 @@ const purgeFrom =
     if (words.length > purged) throw notAll(words.length - purged)
   }
 
-/** Prevents a forgotten argument from selecting all dead letters. @throws OperatingError `usage` */
+/** Returns the selection. A forgotten argument must not select all dead letters. @throws OperatingError `usage` */
 function chosen({ name }: DeadLetterSource, words: readonly string[], options: FilterOptions): DeadLetterChoice {
   if (words.length > 0 === (options.all === true))
     throw new OperatingError('usage', 'Give the IDs of the dead letters, or --all, but not both.')

@@ -1,6 +1,6 @@
 /**
- * Pins names to keys on first use. The profile looks a name up in the broker's directory once. From then on the name
- * means that key, and a directory that returns another key causes an error.
+ * Pins names to keys on first use. The profile looks a name up in the broker's directory only once. From then on, the
+ * name means that key; if the directory returns another key, that is an error.
  */
 
 import { setTimeout as delay } from 'node:timers/promises'
@@ -40,7 +40,7 @@ export class Contacts {
   }
 
   /**
-   * Pins a name to the directory's key. Returns true if the name was new.
+   * Pins a name to the key that the directory returned. Returns true if the name was new.
    * @throws OperatingError `key_changed`, `name_unusable`
    */
   async pin(name: string, key: PeerKey): Promise<boolean> {
@@ -60,12 +60,12 @@ export class Contacts {
     return isNew
   }
 
-  /** Replaces the key after the user has compared fingerprints. */
+  /** Replaces the key of a name, after the user has compared fingerprints. */
   accept(name: string, key: PeerKey): Promise<void> {
     return this.#update((keys) => keys.set(name, key))
   }
 
-  /** Reads the file first, because other commands may have pinned names. */
+  /** Changes the contacts. Reads the file first, because other commands may have pinned names. */
   async #update(change: (keys: Map<string, PeerKey>) => Map<string, PeerKey>): Promise<void> {
     const file = await updateJsonFile(this.#path, isContactsFile, (former) => ({
       version: 1,
@@ -110,7 +110,7 @@ const TURN_EVERY_MS = 20
 
 /**
  * Stores the profile's records of spaces or box keys in a file that several commands share. A command locks the file
- * only while it reads or writes. A command with older records does not overwrite newer ones.
+ * only while it reads or writes. A command never overwrites newer records with older ones.
  */
 export class SharedStore implements PeerStore {
   readonly #path: string
@@ -133,7 +133,7 @@ export class SharedStore implements PeerStore {
   }
 
   async close(): Promise<void> {
-    // The file is not locked between two calls.
+    // Nothing to do, because the file is not locked between two calls.
   }
 
   async #held<T>(use: (store: PeerStore) => Promise<T>): Promise<T> {
@@ -159,13 +159,13 @@ export class SharedStore implements PeerStore {
   }
 }
 
-/** Returns the subjects of a record with their versions; a higher version is never replaced by a lower one. */
+/** Returns the subjects of a record with their versions. A lower version never replaces a higher one. */
 function versionsOf(record: StoreRecord | null): [string, number][] {
   if (record?.kind === 'entry') return [[`${record.space}/${record.keyHash}`, record.revision]]
   return record?.kind === 'keyEpoch' ? [[record.peer, record.boxEpoch]] : []
 }
 
-/** The caller must close it last. @throws SealpostError from the store */
+/** Opens the profile's store of box-key epochs. The caller must close it last. @throws SealpostError from the store */
 export function openProfileKeyEpochs(
   profile: Profile,
   { identity, formerKeys }: Pick<ProfileKeys, 'identity' | 'formerKeys'>,

@@ -73,8 +73,8 @@ async function rotateIdentity(shell: Shell): Promise<void> {
 }
 
 /**
- * After a lost reply the broker may know only the next key. If the broker refuses the former key and accepts the next
- * one, the rotation succeeded.
+ * If the reply to a rotation was lost, the broker may only know the next key. If it refuses the former key and accepts
+ * the next one, the rotation succeeded.
  */
 async function retryWithNextKeys(shell: Shell, error: { code?: string }): Promise<PeerKey> {
   const { profile } = shell

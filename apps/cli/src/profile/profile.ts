@@ -2,7 +2,7 @@
  * A profile is a folder that holds one identity.
  * - `key.json`: the keys, with mode 0600, optionally locked with a passphrase; only a rotation replaces it
  * - `key-next.json`: the next identity, while a rotation is in progress
- * - `membership.json`: the mesh that the profile joined, and the broker's addresses
+ * - `membership.json`: the mesh that the profile has joined, and the broker's addresses
  * - `contacts.json`: names and their pinned keys (`contacts.ts`)
  * - `messages`: the SDK's store of unsent and received messages
  * - `state`: the SDK's store of shared state: keys and the newest revisions
@@ -39,7 +39,7 @@ import {
 import type { Settings } from '../settings.ts'
 
 interface PassphraseSources {
-  /** A file whose first line is the passphrase. */
+  /** A file with the passphrase in its first line. */
   readonly file?: string | undefined
   readonly fromEnvironment?: string | undefined
   /** Null if there is no terminal. */
@@ -96,7 +96,7 @@ export class Passphrase {
   }
 }
 
-/** Returns null unless stdin and stderr are a terminal. `signal` aborts the prompt. */
+/** Returns a prompt for passphrases; null unless stdin and stderr are a terminal. `signal` aborts the prompt. */
 export function platformTerminal(signal: AbortSignal): PassphraseTerminal | null {
   return process.stdin.isTTY && process.stderr.isTTY ? (prompt) => typedUnseen(prompt, signal) : null
 }
@@ -106,7 +106,7 @@ async function typedUnseen(prompt: string, signal: AbortSignal): Promise<string>
   const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true })
   const interrupt = new AbortController()
   lines.once('SIGINT', () => interrupt.abort())
-  process.stderr.write(prompt) // from here on the terminal shows no input
+  process.stderr.write(prompt) // from here on, the terminal shows no input
   try {
     return await lines.question('', { signal: AbortSignal.any([signal, interrupt.signal]) })
   } catch {
@@ -129,7 +129,7 @@ const TURN_WITHIN_MS: Millis = 10_000
 const TURN_EVERY_MS: Millis = 20
 
 /**
- * Returns undefined if the file does not exist.
+ * Reads a JSON file. Returns undefined if the file does not exist.
  * @throws OperatingError `file_unreadable`, `file_malformed`
  */
 export async function readJsonFile<T>(path: string, isWhole: (value: unknown) => value is T): Promise<T | undefined> {
@@ -143,7 +143,7 @@ export async function readJsonFile<T>(path: string, isWhole: (value: unknown) =>
   throw new OperatingError('file_malformed', `The file ${path} was not written by sealpost.`)
 }
 
-/** @throws OperatingError `file_unwritable` */
+/** Writes a JSON file atomically. @throws OperatingError `file_unwritable` */
 export async function writeJsonFile(path: string, value: object): Promise<void> {
   const fresh = `${path}.${process.pid}.new`
   try {
@@ -162,9 +162,10 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
 }
 
 /**
- * Changes the current contents of a file under a lock, so that concurrent commands do not overwrite each other's changes.
+ * Changes the current contents of a file under a lock, so that concurrent commands do not overwrite each other's
+ * changes.
  * @returns the new contents
- * @throws whatever `readJsonFile`, `writeJsonFile` and `change` throw; the file is then unchanged
+ * @throws the errors of `readJsonFile`, `writeJsonFile` and `change`; the file is then unchanged
  */
 export async function updateJsonFile<T extends object>(
   path: string,
@@ -190,7 +191,7 @@ async function takeTurn(path: string): Promise<StoreLock> {
       if (!isBusy || performance.now() > lateMs)
         throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
     }
-    await delay(TURN_EVERY_MS * (1 + Math.random())) // two concurrent commands may both have backed off
+    await delay(TURN_EVERY_MS * (1 + Math.random())) // random, because two concurrent commands may both have backed off
   }
 }
 
@@ -229,7 +230,7 @@ export class Profile {
   /** Cached, because opening a locked file is slow. */
   #opened: Promise<OpenedKeyFile> | null = null
 
-  /** @throws OperatingError `usage` for an invalid name */
+  /** Returns the profile of this name, which may not exist. @throws OperatingError `usage` for an invalid name */
   constructor(settings: Pick<Settings, 'home'>, name: string, passphrase = new Passphrase({})) {
     if (!/^[a-z0-9][a-z0-9._-]{0,63}$/i.test(name))
       throw new OperatingError(
@@ -266,31 +267,40 @@ export class Profile {
     return existsSync(this.keyFile)
   }
 
-  /** @throws OperatingError `key_file_exists`, `key_file_unwritable` */
+  /** Generates the profile's keys. @throws OperatingError `key_file_exists`, `key_file_unwritable` */
   makeKeys(): Promise<Identity> {
     return this.#writeNewKeys(null)
   }
 
-  /** @throws whatever `makeKeys` and `Passphrase.choose` throw */
+  /**
+   * Generates the profile's keys and locks them with a passphrase. @throws the errors of `makeKeys` and
+   * `Passphrase.choose`
+   */
   async makeLockedKeys(): Promise<Identity> {
     if (this.hasKeys) return this.makeKeys() // an existing key file is refused before the prompt
     return this.#writeNewKeys({ passphrase: await this.#passphrase.choose() })
   }
 
-  /** @throws OperatingError `profile_missing`, `key_file_wrong_kind`, and whatever opening the key file throws */
+  /**
+   * Reads the profile's keys. @throws OperatingError `profile_missing`, `key_file_wrong_kind`, and the errors of
+   * opening the key file
+   */
   async readKeys(): Promise<ProfileKeys> {
     const { contents, warning } = await this.#openKeyFile()
     const { identity, formerBoxKeys, formerKeys = [] } = contents
     return { identity, formerBoxKeys, formerKeys, warning }
   }
 
-  /** Reads the file again. @throws whatever `readKeys` throws */
+  /** Reads the key file again. @throws the errors of `readKeys` */
   async readKeyFile(): Promise<PeerKeyFile> {
     this.#opened = null
     return (await this.#openKeyFile()).contents
   }
 
-  /** A locked file stays locked. @throws OperatingError `key_file_unwritable`, and whatever `readKeys` throws */
+  /**
+   * Replaces the contents of the key file. A locked file stays locked. @throws OperatingError `key_file_unwritable`,
+   * and the errors of `readKeys`
+   */
   async replaceKeys(contents: PeerKeyFile): Promise<void> {
     const { isLocked } = await this.#openKeyFile()
     const lock = isLocked ? { passphrase: await this.#passphrase.get() } : null
@@ -298,7 +308,7 @@ export class Profile {
     this.#opened = null
   }
 
-  /** Returns the next identity of a rotation that has not finished. */
+  /** Returns the next identity if a rotation has not been completed. */
   async findNextKeys(): Promise<PeerKeyFile | null> {
     if (!existsSync(this.#nextKeyFile)) return null
     const { contents } = await readKeyFile(this.#nextKeyFile, () => this.#passphrase.get())
@@ -310,7 +320,7 @@ export class Profile {
     await replaceKeyFile(this.#nextKeyFile, contents, isLocked ? { passphrase: await this.#passphrase.get() } : null)
   }
 
-  /** Replaces the profile's identity with the next one. Call it once the broker has accepted the rotation. */
+  /** Replaces the profile's identity with the next one. Call once the broker has accepted the rotation. */
   async promoteNextKeys(): Promise<void> {
     await rename(this.#nextKeyFile, this.keyFile)
     this.#opened = null
@@ -347,7 +357,7 @@ export class Profile {
     throw new OperatingError('key_file_wrong_kind', `The file ${this.keyFile} is not the key file of a peer.`)
   }
 
-  /** @throws OperatingError `not_joined` */
+  /** Reads the profile's membership. @throws OperatingError `not_joined` */
   async readMembership(): Promise<Membership> {
     const membership = await this.findMembership()
     if (membership) return membership
@@ -357,7 +367,7 @@ export class Profile {
     )
   }
 
-  /** `url` is an address of the current cell. */
+  /** Returns the profile's membership, if it has joined a mesh. `url` is an address of the current cell. */
   async findMembership(): Promise<Membership | undefined> {
     const kept = await this.#findKeptMembership()
     if (!kept) return undefined
@@ -365,14 +375,14 @@ export class Profile {
     return { url, brokerKey, meshId, name }
   }
 
-  /** Returns all known addresses, those of the current cell first. @throws OperatingError `not_joined` */
+  /** Returns all known addresses: those of the current cell first. @throws OperatingError `not_joined` */
   async readUrls(): Promise<string[]> {
     await this.readMembership()
     const { cell = [], url } = (await this.#findKeptMembership())!
     return [...new Set([...cell, url])]
   }
 
-  /** Returns the address from the invite, used if the current cell does not respond. */
+  /** Returns the address from the invite. It is used if the current cell does not respond. */
   async readFirstUrl(): Promise<string | undefined> {
     return (await this.#findKeptMembership())?.url
   }
@@ -409,7 +419,7 @@ export class Profile {
     return identity
   }
 
-  /** @throws OperatingError `profile_unwritable` */
+  /** Creates the profile's folder. @throws OperatingError `profile_unwritable` */
   async #makeFolder(): Promise<void> {
     try {
       await mkdir(this.folder, { recursive: true, mode: 0o700 })
@@ -420,7 +430,7 @@ export class Profile {
   }
 }
 
-/** Generates the profile's keys unless they exist. @returns its key */
+/** Generates the profile's keys unless they exist. @returns the profile's public key */
 export async function ensureKeys(profile: Profile): Promise<PeerKey> {
   const identity = profile.hasKeys ? (await profile.readKeys()).identity : await profile.makeKeys()
   return identity.signing.publicKey

@@ -1,4 +1,7 @@
-/** Defines the calls of a profile's commands to its peer, whichever command holds the session. All values are JSON. */
+/**
+ * Defines the calls that commands make to the profile's peer, regardless of which command holds the session. All values
+ * are JSON.
+ */
 import type {
   ConsentState,
   ConsentUpdate,
@@ -38,9 +41,9 @@ export interface SendParams extends Outgoing {
 
 interface RequestParams extends SendParams {
   readonly timeoutMs: number
-  /** Sends the request only if the peer is online. */
+  /** Whether to send the request only if the peer is online. */
   readonly ifOnline: boolean
-  /** The folder for the reply's file, an absolute path. */
+  /** The folder for the reply's file, as an absolute path. */
   readonly folder?: string
 }
 
@@ -49,14 +52,14 @@ export interface RequestResult {
   readonly sender: PeerKey
   readonly sentAtMs: number
   readonly bodyBase64: string
-  /** The other peer reports that the request failed. */
+  /** Whether the other peer reports that the request failed. */
   readonly isError: boolean
   readonly file: FileForPrograms | null
-  /** Unless the file was saved, the reply is redelivered as a message. */
+  /** What happened to the reply's file. Unless it was saved, the reply is redelivered as a message. */
   readonly outcome: FileOutcome
 }
 
-/** Returns all members, with the presence of the online ones. */
+/** All members, and the presence of those that are online. */
 export interface Directory {
   readonly members: readonly MemberEntry[]
   readonly online: readonly PresenceEntry[]
@@ -71,18 +74,18 @@ interface SessionFacts {
 }
 
 export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
-  /** Resolves when the profile has stored the message, which is then sent exactly once, now or later. */
+  /** Resolves when the profile has stored the message. It is then sent exactly once, now or later. */
   enqueue(params: SendParams): Promise<null>
   /** Resolves when the broker has stored the message. */
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
   /** Resolves with the other peer's reply. */
   request(params: RequestParams): Promise<RequestResult>
-  /** Sets a value for this session. */
+  /** Sets the status for this session. */
   setStatus(status: Status): Promise<null>
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
   revokeInvite(inviteId: InviteId): Promise<null>
-  /** Changes nothing if the update is empty. */
+  /** Changes the consent and returns it. An empty update changes nothing. */
   consent(update: ConsentUpdate): Promise<ConsentState>
   /** Resolves with the epoch of the new key. */
   rotateBoxKey(params: null): Promise<number>
@@ -92,7 +95,7 @@ export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
   sessionFacts(params: null): Promise<SessionFacts>
 }
 
-/** Rotations change the key file, which only the profile can open. */
+/** The rotations, which change the key file. Only the profile can open that file. */
 export interface Rotations {
   boxKey(): Promise<number>
   identity(): Promise<PeerKey>
@@ -153,7 +156,7 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
   }
 }
 
-/** The first presence report contains this peer itself. */
+/** Returns who is online. The first presence report contains this peer itself. */
 async function onlineOf(peer: Peer): Promise<PresenceEntry[]> {
   const told = Promise.withResolvers<void>()
   const off = peer.watchPresence(({ peer: key, isOnline }) => {
@@ -174,7 +177,7 @@ interface DeviceInviteParams {
 
 interface DeviceCalls {
   inviteDevice(params: DeviceInviteParams): Promise<string>
-  /** Returns the devices of a user, or of this peer's own user for null. */
+  /** Returns the devices of a user; null means this peer's own user. */
   devices(person: PeerKey | null): Promise<readonly Device[]>
   removeDevice(device: PeerKey): Promise<null>
   /** Resolves when the broker has stored or refused the message for each device. */
@@ -209,7 +212,7 @@ interface GroupChange extends MemberListChange {
 
 interface GroupSendParams extends Outgoing {
   readonly group: GroupId
-  /** Records the message in the group's history. */
+  /** Whether to record the message in the group's history. */
   readonly isKept: boolean
 }
 

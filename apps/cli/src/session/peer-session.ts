@@ -1,6 +1,7 @@
 /**
  * Opens the session of the profile's peer, for every command that talks to the broker. The profile stores unsent and
- * received messages, so a message is sent later if the broker is unavailable, and a received message is shown once.
+ * received messages. So a message is sent later if the broker is unavailable, and a received message is shown only
+ * once.
  */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -20,22 +21,22 @@ import { callSessionDaemon, isDaemonGone, type SessionDaemon, startSessionDaemon
 
 export interface PeerSession extends JoinedProfile, AsyncDisposable {
   readonly peer: Peer
-  /** Rejects with the reason when the peer ends for good. */
+  /** Rejects with the reason when the peer ends permanently. */
   readonly failed: Promise<never>
 }
 
 /** The time limit of a single call. */
 export const REACH_WITHIN_MS = 10_000
-/** How long a command waits at its end for the calls of other commands. */
+/** How long an ending command waits for the calls of other commands. */
 const GRACE_MS = 2_000
 /** How long a long-running command waits for a short one of the same profile. */
 const PASSING_MS = 5_000
 const RETRY_EVERY_MS = 100
 
 /**
- * Opens the session of this profile for the duration of a command, even if the broker is unavailable; other commands use it
- * through the daemon. If another command holds the session, waits for it until `patience` ends, by default 5 s.
- * @throws OperatingError `profile_in_use`, and whatever `readJoinedProfile` and the store throw
+ * Opens the session of this profile for the duration of a command, even if the broker is unavailable. Other commands
+ * use it through the daemon. If another command holds the session, waits for it until `patience` ends, by default 5 s.
+ * @throws OperatingError `profile_in_use`, and the errors of `readJoinedProfile` and the store
  */
 export async function openSession(shell: Shell, options: SessionOptions = {}): Promise<PeerSession> {
   const { patience = AbortSignal.timeout(PASSING_MS), ...terms } = options
@@ -65,7 +66,7 @@ type CallResult<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCall
 
 /**
  * Makes one call: through the session of another command if there is one, otherwise in a new session.
- * @throws OperatingError `unreachable` after `withinMs`, and whatever `openSession` and the call throw
+ * @throws OperatingError `unreachable` after `withinMs`, and the errors of `openSession` and the call
  */
 export async function callPeer<M extends keyof PeerCalls>(
   shell: Shell,
@@ -81,7 +82,7 @@ export async function callPeer<M extends keyof PeerCalls>(
       await using session = await openAt(daemon, { shell, place, credit })
       patience.begin()
       const answer = session.calls[method](params as never) as CallResult<M>
-      // A session that ends with its reply has not failed.
+      // A session that ends together with the reply has not failed.
       const ended = method === 'rotateIdentity' ? [] : [session.failed]
       return await abortable(Promise.race([answer, session.distrusted, ...ended]), signal)
     }
@@ -95,7 +96,7 @@ export async function callPeer<M extends keyof PeerCalls>(
   }
 }
 
-/** The time needed to open locked keys does not count. */
+/** Limits how long a command waits. The time needed to open locked keys does not count. */
 class Patience implements Disposable {
   readonly #controller = new AbortController()
   readonly #withinMs: Millis
@@ -124,7 +125,7 @@ function unreachable(): OperatingError {
 
 interface OpenedSession extends PeerSession {
   readonly calls: PeerCalls
-  /** Rejects if the platform does not trust the broker's certificate; the peer would retry forever. */
+  /** Rejects if the platform does not trust the broker's certificate, because the peer would retry forever. */
   readonly distrusted: Promise<never>
 }
 
@@ -203,7 +204,7 @@ async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSecon
   }
 }
 
-/** Returns the addresses for HTTP commands and invites. The peer has the cell's addresses in its store. */
+/** Stores the cell's addresses for HTTP commands and invites. The peer has them in its own store. */
 async function noteCell({ profile, output }: Shell, cell: readonly string[]): Promise<void> {
   await profile.writeCell(cell).catch((error: Error) => output.warn(error.message))
 }
@@ -233,17 +234,20 @@ interface JoinedProfile {
   readonly contacts: Contacts
 }
 
-/** @throws OperatingError `profile_missing`, `not_joined`, and whatever reading the profile's files throws */
+/**
+ * Reads the keys and the membership of the profile. @throws OperatingError `profile_missing`, `not_joined`, and the
+ * errors of reading the profile's files
+ */
 export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfile> {
   const membership = await profile.readMembership()
   return { membership, contacts: await Contacts.read(profile.contactsFile) }
 }
 
 /**
- * Rotates the box key, and writes the next key to disk before anyone can seal to it. A repeated call after a crash or a lost
- * reply continues with the same key.
+ * Rotates the box key, and writes the next key to disk before anyone can seal to it. A repeated call after a crash or a
+ * lost reply continues with the same key.
  * @returns the epoch of the new key
- * @throws whatever `Peer.lookup`, `Peer.rotateBoxKey` and writing the key file throw
+ * @throws the errors of `Peer.lookup`, `Peer.rotateBoxKey` and writing the key file
  */
 export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number> {
   const published = await peer.lookupKey(peer.key)
@@ -255,9 +259,9 @@ export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number
 }
 
 /**
- * Rotates the identity key. The next identity is in a file beside the key file until the broker has accepted it. A
+ * Rotates the identity key. Until the broker has accepted the next identity, it is in a file next to the key file. A
  * repeated call after a crash or a lost reply continues with the same identity.
- * @throws whatever `Peer.lookup`, `Peer.rotateIdentity` and writing the key file throw
+ * @throws the errors of `Peer.lookup`, `Peer.rotateIdentity` and writing the key file
  */
 export async function rotateIdentity(profile: Profile, peer: Peer): Promise<PeerKey> {
   const { boxEpoch } = await peer.lookupKey(peer.key)

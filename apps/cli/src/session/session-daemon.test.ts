@@ -28,7 +28,7 @@ afterEach(async () => {
 const params = { to: 'ab'.repeat(32) as PeerKey, bodyBase64: 'AA==', priority: 'next', ttlSeconds: 0 } as const
 const receipt = { envelopeId: 'cd'.repeat(16) as EnvelopeId, isDuplicate: false }
 
-/** These tests call only `send`. */
+/** Returns calls with only `send`, because these tests call nothing else. */
 const callsWith = (send: PeerCalls['send']) => ({ send }) as PeerCalls
 
 test('one process holds the daemon and answers the others, including those that called before it was ready', async () => {
@@ -100,11 +100,11 @@ test('the socket of a killed holder is taken over', async () => {
   const path = join(profile.folder, 'session.sock')
   const holder = createServer().listen(path)
   await once(holder, 'listening')
-  await rename(path, `${path}.left`) // a killed process leaves the file, and a closed server removes it
+  await rename(path, `${path}.left`) // a killed process would leave the file, but a closed server removes it
   holder.close()
   await once(holder, 'close')
   await rename(`${path}.left`, path)
-  expect(existsSync(path)).toBe(true) // otherwise the test would prove nothing
+  expect(existsSync(path)).toBe(true) // otherwise, the test would prove nothing
   held = await startSessionDaemon(profile)
   expect(held).not.toBeNull()
 })

@@ -1,7 +1,8 @@
 /**
- * A key has one session, so a second command of a profile would end the session of the first. Instead the first command holds
- * the profile's daemon, a Unix socket in its folder, and executes the calls of the others. Only the holder of a lock creates or
- * removes the socket, and only the owner of the folder (0700) can connect to it.
+ * Shares a profile's session between commands. A key has only one session, so a second command would end the session of
+ * the first. Instead, the first command holds the profile's daemon, a Unix socket in its folder, and executes the calls
+ * of the others. Only the holder of a lock creates or removes the socket, and only the owner of the folder (0700) can
+ * connect to it.
  */
 import { rename, rm } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
@@ -19,14 +20,14 @@ type Result<M extends Method> = Awaited<ReturnType<PeerCalls[M]>>
 export interface SessionDaemon {
   /** Serves calls, including those that are already waiting. */
   serve(calls: PeerCalls): void
-  /** Accepts no more calls. Resolves when all accepted calls have their replies. */
+  /** Accepts no more calls. Resolves once all accepted calls have been answered. */
   endCalls(): Promise<void>
-  /** Releases the daemon after `endCalls`. */
+  /** Releases the daemon. Call after `endCalls`. */
   release(): Promise<void>
 }
 
 /**
- * Returns null if another command holds the daemon. @throws OperatingError `profile_unwritable`,
+ * Starts the daemon. Returns null if another command holds it. @throws OperatingError `profile_unwritable`,
  * `profile_path_too_long`
  */
 export async function startSessionDaemon(profile: Profile): Promise<SessionDaemon | null> {
@@ -72,7 +73,8 @@ function unwritable({ folder }: Profile, cause: unknown): OperatingError {
 
 /**
  * Calls the process that holds the daemon.
- * @throws OperatingError `daemon_gone` if no process accepted the call, `maybe_sent` if unknown, and whatever the call throws
+ * @throws OperatingError `daemon_gone` if no process accepted the call, `maybe_sent` if that is unknown, and the errors
+ * of the call
  */
 export async function callSessionDaemon<M extends Method>(
   profile: Profile,
@@ -109,7 +111,7 @@ function listen(server: Server, path: string): Promise<void> {
 }
 
 async function close(server: Server, path: string): Promise<void> {
-  await serveWaitingClients(path).catch(() => undefined) // the folder was removed
+  await serveWaitingClients(path).catch(() => undefined) // the folder may have been removed
   await new Promise<void>((resolve) => {
     server.close(() => resolve())
     server.closeIdleConnections()
@@ -117,13 +119,13 @@ async function close(server: Server, path: string): Promise<void> {
 }
 
 /**
- * Removes the socket, then serves the clients that connected before. An aborted client could not tell whether its call
+ * Removes the socket, then serves the clients that connected before. An aborted client would not know whether its call
  * was executed.
  */
 async function serveWaitingClients(path: string): Promise<void> {
   const hidden = join(dirname(path), 'session.closing')
   await rename(path, hidden)
-  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // this request is queued behind all of them
+  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // this request is queued after all of them
   await rm(hidden)
 }
 

@@ -20,7 +20,7 @@ export async function meshPlaceOf({ profile }: Shell): Promise<SpaceOptions> {
 
 /**
  * Opens the state for a call, and closes it afterwards.
- * @throws SealpostError `space_unknown`, and the errors for a broker that is caught cheating
+ * @throws SealpostError `space_unknown`, and errors that show that the broker cheats
  */
 export async function withStateAt<T>(shell: Shell, place: SpaceOptions, use: (state: State) => Promise<T>): Promise<T> {
   const keys = await shell.profile.readKeys()
@@ -43,7 +43,7 @@ export async function withStateAt<T>(shell: Shell, place: SpaceOptions, use: (st
   }
 }
 
-/** @throws SealpostError from `setSpace`, and the errors that `withStateAt` explains */
+/** Sets the terms of a space. @throws SealpostError from `setSpace`, and the errors that `withStateAt` explains */
 export async function declareSpace(shell: Shell, place: SpaceOptions, terms: SpaceTerms): Promise<void> {
   try {
     await setSpace({ ...place, ...requestsOf(shell) }, terms)
@@ -53,7 +53,7 @@ export async function declareSpace(shell: Shell, place: SpaceOptions, terms: Spa
   }
 }
 
-/** How long a command waits for a broker that does not respond over HTTP. */
+/** How long a command waits for a broker that does not respond to HTTP requests. */
 export const HTTP_PATIENCE_MS = 30_000
 
 const requestsOf = ({ signal }: Shell) => ({ patienceMs: HTTP_PATIENCE_MS, signal })

@@ -1,4 +1,4 @@
-/** `sealpost space` sets and shows the terms under which a mesh or a group keeps state and history. */
+/** `sealpost space` sets and shows the terms on which a mesh or a group keeps state and history. */
 
 import type { SpaceStatus, SpaceTerms } from '@sealpost/sdk/state'
 import { Command, InvalidArgumentError, Option } from 'commander'
@@ -58,7 +58,10 @@ async function open(shell: Shell, options: OpenOptions): Promise<void> {
   await show(shell, group)
 }
 
-/** Terms that the command does not name keep their values, so that a change does not reveal history to new members. */
+/**
+ * Returns the current terms. Terms that the command does not mention keep their values, so that a change does not
+ * reveal history to new members.
+ */
 async function standingTerms(shell: Shell, group: string | undefined): Promise<SpaceTerms> {
   try {
     const { historyFor, keepSeconds, keepBytes, keepsMessages } = await withState(shell, group, async (state) => {

@@ -1,4 +1,4 @@
-/** For tests: runs commands as processes with their own profiles, or within the test's process. */
+/** For tests: runs commands as processes with their own profiles, or in the process of the test. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -39,7 +39,7 @@ export class Machine implements AsyncDisposable {
     return new Machine(await mkdtemp(join(tmpdir(), 'sealpost-cli-')), program)
   }
 
-  /** Starts a machine that runs `sealpost up` for alice, with further members. */
+  /** Starts a machine that runs `sealpost up` as Alice, and enrols more members. */
   static async withBroker(...names: string[]): Promise<Machine> {
     const machine = await Machine.make()
     await startUp(machine, AS_ALICE)
@@ -88,7 +88,7 @@ export class Running {
   constructor(program: readonly string[], words: readonly string[], env: Record<string, string>) {
     this.#name = `sealpost ${words.join(' ')}`
     this.child = spawn(program[0]!, [...program.slice(1), ...words], { env, stdio: ['pipe', 'pipe', 'pipe'] })
-    this.child.stdin!.on('error', () => undefined) // the command may end before it has read
+    this.child.stdin!.on('error', () => undefined) // the command may end before it has read its input
     this.child.stdout!.setEncoding('utf8').on('data', (stdout: string) => this.#heard({ stdout }))
     this.child.stderr!.setEncoding('utf8').on('data', (stderr: string) => this.#heard({ stderr }))
     this.#closed = once(this.child, 'close').then(() => {
@@ -178,7 +178,7 @@ export async function ownerUrl({ facts }: Up): Promise<string> {
   return `postgres://sealpost:${password}@127.0.0.1:${facts.postgresPort}/postgres`
 }
 
-/** Enrols a member by an invite of the default profile. */
+/** Enrols a member with an invite from the default profile. */
 export async function letIn(machine: Machine, name: string): Promise<void> {
   const invited = await machine.run(['invite', 'create', '--quiet'])
   if (invited.code !== 0) throw new Error(invited.stderr)
@@ -189,10 +189,10 @@ export async function letIn(machine: Machine, name: string): Promise<void> {
 
 type Printed = Pick<Ended, 'stdout'>
 
-/** Returns the only object that a command with --json printed. */
+/** Returns the only object that a command with `--json` has printed. */
 export const jsonOf = ({ stdout }: Printed) => JSON.parse(stdout)
 
-/** Returns every object that a command with --json printed. */
+/** Returns every object that a command with `--json` has printed. */
 // biome-ignore lint/suspicious/noExplicitAny: each test names the fields that it expects
 export const jsonLinesOf = ({ stdout }: Printed): any[] =>
   stdout
@@ -200,13 +200,13 @@ export const jsonLinesOf = ({ stdout }: Printed): any[] =>
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line))
 
-/** Returns the error that a command with --json reported on the last line. */
+/** Returns the error that a command with `--json` has reported on its last line. */
 export const errorOf = ({ stderr }: Pick<Ended, 'stderr'>): { code: string; message: string } =>
   JSON.parse(stderr.trim().split('\n').at(-1)!).error
 
 export const failureOf = (ended: Ended) => [ended.code, errorOf(ended).code]
 
-/** Runs a command within this process. */
+/** Runs a command in this process. */
 export async function runHere(words: readonly string[], env: EnvironmentVariables) {
   const printed = { out: '', err: '' }
   const stream = (name: keyof typeof printed) => ({

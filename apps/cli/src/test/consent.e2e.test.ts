@@ -1,4 +1,4 @@
-/** Tests consent and key rotation as users perform them at a terminal. */
+/** Tests consent and key rotation as a user performs them at a terminal. */
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeAll, expect, test } from 'vitest'

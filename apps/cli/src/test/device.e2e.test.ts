@@ -1,4 +1,4 @@
-/** Tests one user on several machines, from the command line. */
+/** Tests one user on several machines, with the command line. */
 import { beforeEach, expect, test } from 'vitest'
 import { failureOf, jsonLinesOf, jsonOf, Machine } from './cli.ts'
 

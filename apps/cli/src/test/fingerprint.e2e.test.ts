@@ -1,4 +1,4 @@
-/** Tests fingerprints on the command line: no member can have one as a name, and each stands for its key. */
+/** Tests fingerprints on the command line: no member can have one as a name, and each identifies its key. */
 import { beforeEach, expect, test } from 'vitest'
 import { failureOf, jsonLinesOf, jsonOf, Machine } from './cli.ts'
 

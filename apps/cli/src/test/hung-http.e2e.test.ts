@@ -1,4 +1,7 @@
-/** Tests commands that use HTTP while the broker is suspended: its port accepts connections, and no response ever arrives. */
+/**
+ * Tests commands that use HTTP while the broker is suspended: its port accepts connections, but no response ever
+ * arrives.
+ */
 import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
@@ -28,7 +31,7 @@ test('a command ends with unreachable after its time limit', async () => {
   expect([code, JSON.parse(stderr).error.code]).toEqual([7, 'connection_lost'])
 })
 
-/** Behaves like a suspended broker: the kernel accepts, and nobody responds. */
+/** Listens like a suspended broker: the kernel accepts connections, but nobody responds. */
 function listenSilently() {
   const heard: string[] = []
   const server = Bun.listen({
@@ -38,7 +41,7 @@ function listenSilently() {
   return { heard, url: `ws://127.0.0.1:${server.port}`, [Symbol.dispose]: () => server.stop(true) }
 }
 
-/** Creates another profile with alice's keys. */
+/** Creates another profile with Alice's keys. */
 async function copyProfile(name: string, changed: object): Promise<void> {
   const [from, to] = ['default', name].map((each) => join(machine.folder, 'profiles', each))
   await cp(from!, to!, { recursive: true })

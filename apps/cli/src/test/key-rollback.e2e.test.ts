@@ -41,7 +41,8 @@ test('a later command seals nothing to a key older than one that an earlier comm
   const sent = await machine.run(['send', 'bob', 'to the first key', '--json'])
   expect([...failureOf(sent), sent.stdout]).toEqual([4, 'key_refused', ''])
   expect(sent.stderr).toContain('binding_rolled_back')
-  // The profile learned the newer key by sending, so a space grants nothing to the older key either.
+  // The profile learned the newer key when it sent a message, so a space does not grant anything to the older key
+  // either.
   const opened = await machine.run(['space', 'open', '--json'])
   expect(opened.code).toBe(0)
   expect(opened.stderr).toContain('binding_rolled_back')

@@ -10,7 +10,7 @@ import { Agent, type Revision } from './mcp.ts'
 const MAIN = join(import.meta.dirname, '../main.ts')
 const UNKNOWN = 'f'.repeat(32)
 
-/** One call of each tool that can fail, with input that its schema accepts. */
+/** For each tool that can fail: a call that fails, with input that the schema accepts. */
 const REFUSED: Readonly<Record<string, Record<string, unknown>>> = {
   send_message: { to: 'nobody', text: 'x' },
   send_to_group: { group: 'nobody', text: 'x' },
@@ -120,7 +120,7 @@ async function startV1(profile: string, files: string) {
   const v1 = new ClientV1({ name: 'test', version: '1.0.0' })
   const args = [MAIN, 'mcp', '--profile', profile, '--files', files]
   await v1.connect(new StdioTransportV1({ command: process.execPath, args, env: machine.environment }))
-  await v1.listTools() // after this call it has the schemas
+  await v1.listTools() // after this call, the client has the schemas
   const called = new Set<string>()
   const call = async (name: string, given: Record<string, unknown>) => {
     const result = await v1.callTool({ name, arguments: given })
@@ -247,7 +247,7 @@ test('after kill -9 unsettled messages are returned again, and settled ones are 
   expect(message).toMatchObject({ messageId, text: 'work', timesRead: 1 })
   expect(message.attempt).toBeGreaterThan(1)
   await second.call('settle_message', { messageIds: [messageId] })
-  // Proves that the settle was committed before the kill, since it was sent before this message.
+  // Proves that the settle was committed before the kill, because it was sent before this message.
   await second.call('send_message', { to: 'bob', text: 'done' })
   await second.kill()
 
@@ -355,11 +355,11 @@ describe('text that imitates the labels', () => {
     expect(lines[end]).toBe(`END ${mark}`)
     expect(HOSTILE).not.toContain(mark)
     expect(lines.slice(begin + 1, end)).toEqual(message.text!.split('\n').map((line) => `| ${line}`))
-    // Outside the marks there is no text of the peer, and only one label.
+    // Outside the marks, there is no text from the peer, and only one label.
     const outside = [...lines.slice(0, begin), ...lines.slice(end + 1)].join('\n')
     expect(outside).not.toMatch(/mallory|secret|0123/)
     expect(outside.match(/^Message .* from "bob", verified key [0-9a-f]{64},/gm)).toHaveLength(1)
-    // Nothing is interpreted or invisible, in either form.
+    // Neither form contains characters that are invisible or that a terminal interprets.
     for (const shown of [text, message.text])
       expect(shown).not.toMatch(/[^\P{C}\n]|[\u2028\u2029]|[\u{e0100}-\u{e01ef}]/u)
     expect(message.text).toContain('\\x1b[2J')

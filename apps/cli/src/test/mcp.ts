@@ -10,7 +10,8 @@ const MAIN = join(import.meta.dirname, '../main.ts')
 const WITHIN_MS = 60_000
 
 /**
- * `legacy`: the 2025 revisions. `auto`: the newest revision, which the client detects with a process that it ends again at once.
+ * `legacy`: the 2025 revisions. `auto`: the newest revision, which the client detects with a process that it ends again
+ * immediately.
  */
 export type Revision = 'legacy' | '2026-07-28' | 'auto'
 
@@ -80,7 +81,7 @@ export class Agent implements AsyncDisposable {
     }
   }
 
-  /** Resolves with the one unread message, once there is one. */
+  /** Resolves with the only unread message, once there is one. */
   async readOne(): Promise<LabelledMessage> {
     for (const lateMs = performance.now() + WITHIN_MS; ; ) {
       const { structured } = await this.call('read_inbox', { waitSeconds: 20 })

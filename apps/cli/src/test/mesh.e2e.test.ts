@@ -1,4 +1,4 @@
-/** Tests `sealpost mesh`, with movers and servers that are killed at any point of a move. */
+/** Tests `sealpost mesh` with movers and servers that are killed at any point of a move. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
@@ -16,7 +16,7 @@ const HELD = 4711
 const QUEUED = 500
 const MOVE = ['mesh', 'move', MESH, '--to', 'b', '--json'] as const
 
-/** Two cells, a mesh with some messages in the first, and an operator's machine. */
+/** Two cells, a mesh with some messages in the first cell, and an operator's machine. */
 class Cells implements AsyncDisposable {
   readonly machine: Machine
   readonly env: Record<string, string>

@@ -48,7 +48,7 @@ async function send(to: string, ...words: string[]): Promise<void> {
   expect(sent.code, sent.stderr).toBe(0)
 }
 
-/** Opens an SDK peer of alice, as another program on her machine would. */
+/** Opens an SDK peer as Alice, as another program on her machine would. */
 async function alice() {
   const profile = new Profile({ home: machine.environment.SEALPOST_HOME! }, 'default')
   const { url, brokerKey, meshId } = await profile.readMembership()
@@ -245,7 +245,7 @@ test('chat leaves a message with a file open, and settles it with --files', asyn
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
-/** Opens a peer of alice that replies to each request with the plan. */
+/** Opens a peer as Alice that replies to each request with the plan. */
 async function answering() {
   const program = await alice()
   program.peer.onMessage(async (message) => {

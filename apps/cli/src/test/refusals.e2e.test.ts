@@ -1,4 +1,4 @@
-/** Tests the errors of commands that can't do what the user asks, without a broker. */
+/** Tests the errors of commands that can't do what the user wants. Needs no broker. */
 import { createServer } from 'node:net'
 import { createInvite, generateSigningKeys, ready } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'

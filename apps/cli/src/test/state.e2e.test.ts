@@ -1,4 +1,4 @@
-/** Tests state and history on the command line, with a broker: who gets the keys, and what they can then read. */
+/** Tests state and history on the command line, with a broker: who receives the keys, and what they can then read. */
 import { beforeAll, expect, test } from 'vitest'
 import { failureOf, jsonLinesOf, letIn, Machine } from './cli.ts'
 

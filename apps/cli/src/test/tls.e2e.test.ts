@@ -19,7 +19,7 @@ test('up with a certificate prints wss, and only clients that trust its authorit
   expect(first.process.stderr).not.toContain(UNENCRYPTED)
   await first.process.interrupt()
 
-  // Configured by the environment, with the address that the broker actually listens on.
+  // The files come from the environment; the address is the one that the broker actually listens on.
   const up = await startUp(machine, [], { TLS_CERT: cert, TLS_KEY: key })
   expect(up.facts.url).toMatch(/^wss:\/\/127\.0\.0\.1:\d+$/)
   const { stdout } = await machine.run(['invite', 'create', '--url', up.facts.url, '--quiet'], { env: trusting })

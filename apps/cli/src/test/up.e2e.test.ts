@@ -225,7 +225,9 @@ describe('on one machine', () => {
   })
 })
 
-/** Turns everything queued into dead letters, as the broker does after the last failed attempt or on expiry. */
+/**
+ * Turns all queued messages into dead letters, as the broker does after the last failed attempt or when they expire.
+ */
 async function giveUp(databaseUrl: string, reason: 'strikes' | 'expired' = 'strikes'): Promise<void> {
   const db = await openDatabase(databaseUrl, { connections: 1 })
   await db.run(
