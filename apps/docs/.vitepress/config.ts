@@ -3,8 +3,8 @@ import { defineConfig } from 'vitepress'
 import { anchorOf, placeOf, sections } from '../src/pages.ts'
 
 /**
- * Ignores stop words, so that a question matches by its nouns. VitePress sends this function to the page as text, so it
- * must refer to nothing outside itself.
+ * Ignores stop words in a search, so that a question matches by its nouns. VitePress embeds the source of this function
+ * in the page, so it must not refer to anything outside itself.
  */
 function withoutStopWords(term: string): string | null {
   const words =
@@ -19,7 +19,7 @@ export default defineConfig({
   description: 'A durable, end-to-end encrypted message broker on Postgres',
   srcDir: 'pages',
   outDir: 'dist',
-  base: './', // relative links, so the site works under any path and from a folder
+  base: './', // relative links, so that the site works under any path and from a folder
   transformHead: ({ page }) => {
     const href = `${'../'.repeat(page.split('/').length - 1)}icon.svg`
     return [['link', { rel: 'icon', type: 'image/svg+xml', href }]]

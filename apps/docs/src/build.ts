@@ -24,7 +24,7 @@ stage()
 process.chdir(OWN) // VitePress resolves Vue from this folder
 const folder = resolve(process.argv[2] ?? join(OWN, 'dist'))
 await build(OWN, { outDir: folder })
-// Programs read each page as Markdown.
+// Programs can read each page as Markdown.
 cpSync(PAGES, folder, { recursive: true, filter: (path) => !path.startsWith(PUBLIC) })
 
 function stage(): void {
@@ -50,13 +50,13 @@ function write(path: string, text: string): void {
   writeFileSync(path, text)
 }
 
-/** Returns the address on the site of a file or folder of the repository. */
+/** Returns the address that a file or folder of the repository has on the site. */
 function moved(target: string): string {
   const path = target.replace(/\/$/, '')
   if (path === DECISIONS) return `/${placeOf(`${DECISIONS}/README.md`)}`
   if (allPages().some((page) => page.path === path)) return `/${placeOf(path)}`
   if (/\.(?:svg|png)$/.test(path)) return `/${path.replace(/^docs\//, '')}` // Vite copies images itself
-  if (!existsSync(join(ROOT, path)) || statSync(join(ROOT, path)).isDirectory()) return target // VitePress reports a dead link
+  if (!existsSync(join(ROOT, path)) || statSync(join(ROOT, path)).isDirectory()) return target // VitePress then reports a dead link
   return `/${copyOf(path)}`
 }
 

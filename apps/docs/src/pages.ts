@@ -1,6 +1,6 @@
 /**
- * Lists the pages of the documentation in their order, for the sidebar, `llms.txt` and the build. A page of `docs/` that is
- * missing here fails `scripts/docs.test.ts`. Also defines the rules that name pages, headings and links on the site.
+ * Lists the pages of the documentation in order, for the sidebar, `llms.txt` and the build. If a page of `docs/` is
+ * missing here, `scripts/docs.test.ts` fails. Also defines how pages, headings and links are named on the site.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { basename, dirname, join, posix } from 'node:path'
@@ -92,7 +92,7 @@ export const machineFiles: readonly DocPage[] = [
 
 export const allPages = (): readonly DocPage[] => sections.flatMap(({ pages }) => pages)
 
-/** Returns the pages of a folder, each named by its title. */
+/** Returns the pages of a folder, each with its title. */
 function pagesOf(folder: string, about: string): readonly DocPage[] {
   const names = readdirSync(join(ROOT, folder)).filter((name) => name.endsWith('.md'))
   return names.sort().map((name) => {
@@ -110,14 +110,16 @@ export function placeOf(path: string): string {
   return folder + (name === 'readme' ? 'index' : name)
 }
 
-/** Returns the anchor of a heading by GitHub's rule, so that a link works in the repository and on the site. */
+/**
+ * Returns the anchor of a heading according to GitHub's rule, so that a link works in the repository and on the site.
+ */
 export const anchorOf = (title: string): string =>
   title
     .toLowerCase()
     .replace(/[^\p{L}\p{N} _-]/gu, '')
     .replaceAll(' ', '-')
 
-/** Fenced blocks and text in backticks, where brackets are not links. */
+/** Matches fenced blocks and text in backticks, in which brackets are not links. */
 const CODE = /^```[\s\S]*?^```|`[^`\n]*`/gm
 const LINK = /(\]\()([^)\s#]+)((?:#[^)\s]*)?\))/g
 

@@ -31,7 +31,7 @@ const read = (path: string) => readFileSync(join(site, path), 'utf8')
 const htmlFiles = () => globSync('**/*.html', { cwd: site })
 const idsOf = (html: string) => new Set([...html.matchAll(/ id="([^"]+)"/g)].map(([, id]) => id))
 
-/** Returns the addresses in a page, and whether the page loads them. */
+/** Returns the addresses in a page, each with whether the page loads it. */
 function addressesOf(html: string): { isLoaded: boolean; target: string }[] {
   return [...html.matchAll(/<(\w+)[^>]*? (?:href|src)="([^"]+)"/g)].map(([, tag, target]) => ({
     isLoaded: tag !== 'a',
@@ -114,7 +114,7 @@ describe('the site in a browser', () => {
       await page.goto(server.url.href + path)
       await page.getByRole('heading', { level: 1 }).waitFor()
       expect(await page.evaluate('document.documentElement.scrollWidth'), path).toBe(options.viewport.width)
-      // The two long pages contain no elements that the others lack, and checking them takes most of a minute each.
+      // The two long pages contain no elements that the others lack, and checking each takes most of a minute.
       if (!/protocol|cli/.test(path)) expect(await seriousFaults(page), path).toEqual([])
     }
     expect(new Set(asked)).toEqual(new Set([server.url.origin]))

@@ -1,6 +1,6 @@
 /**
- * Runs a drill as a command: simulates a failure with real programs, prints the requirements, and exits with 1 if one of them
- * was not met.
+ * Runs a drill as a command: simulates a failure with real programs, prints the requirements, and exits with 1 if one
+ * of them is not met.
  */
 import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'

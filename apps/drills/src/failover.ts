@@ -1,7 +1,8 @@
 /**
- * Fails brokers over from a primary to its streaming standby under load. The primary is killed and the standby promoted. With
- * synchronous replication the standby has every acknowledged message, and no peer may be asked to resend. With asynchronous
- * replication the standby is cut off before the kill and misses the last messages, which peers must resend.
+ * Practises a failover from a primary to its streaming standby under load. The primary is killed, and the standby is
+ * promoted. With synchronous replication, the standby has every acknowledged message, and no peer may be asked to
+ * resend. With asynchronous replication, the standby is cut off before the kill and lacks the last messages, which
+ * peers must resend.
  */
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -21,28 +22,31 @@ import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, tr
 
 export interface FailoverOptions extends TrafficOptions {
   readonly replication: 'synchronous' | 'asynchronous'
-  /** Kills a broker with the primary, as if both were on one machine. */
+  /** Whether a broker is killed together with the primary, as if both were on one machine. */
   readonly losesBroker?: boolean
   /**
-   * How brokers find the promoted server. `moved`: at one address that is redirected to it; `several`: in a URL that names both
-   * servers.
+   * How brokers find the promoted server. `moved`: at an address that is redirected to it. `several`: in a URL that
+   * contains both servers.
    */
   readonly address: 'moved' | 'several'
 }
 
 interface FailoverResult extends TrafficResult {
-  /** The number of messages acknowledged before the kill that the standby had not received. */
+  /** The number of messages that were acknowledged before the kill but that the standby had not received. */
   readonly ackedBeyondStandby: number
   /** The number of brokers that exited, not counting the one that the drill killed. */
   readonly brokerExits: number
   /** The number of acknowledged messages that peers resent because the database was restored. */
   readonly resends: number
   readonly peersTold: number
-  /** The time from the end of the promotion to the first acknowledgement, and to the last sender's first acknowledgement. */
+  /**
+   * The time from the end of the promotion to the first acknowledgement. Below it: to the first acknowledgement of the
+   * last sender.
+   */
   readonly firstAckMs: Millis
   readonly allAckMs: Millis
   readonly killToPromotedMs: Millis
-  /** The number of each kind of database and broker event in the logs of all brokers, such as `database.kept`. */
+  /** The number of database and broker events in the logs of all brokers, by name, such as `database.kept`. */
   readonly events: Readonly<Record<string, number>>
 }
 
@@ -50,7 +54,7 @@ const FIRST_ACK_MS_MAX = 2_000
 const CALM_MS = 2_000
 /** Longer than the interval at which brokers check the database. */
 const OBSERVED_MS = 11_000
-/** The minimum number of messages that the cut-off standby misses. */
+/** The minimum number of messages that the cut-off standby must lack. */
 const MISSED = 200
 const OUTAGE_MS = 500
 const PROMOTE_WITHIN_MS = 120_000
@@ -125,7 +129,7 @@ export async function drillFailover(options: FailoverOptions, teardown: Teardown
   }
 }
 
-/** Waits until the standby misses enough commits. @returns how many acknowledged messages it misses */
+/** Cuts the standby off, and waits until it lacks enough commits. @returns how many acknowledged messages it lacks */
 async function cutOffStandby(site: ReplicatedSite, traffic: PairTraffic): Promise<number> {
   site.cutOffStandby()
   const acked = () => traffic.total(({ ackedAtMs }) => ackedAtMs.length)
@@ -258,6 +262,6 @@ function killIfRunning(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // the backend exited after the query
+    // the backend has exited since the query
   }
 }

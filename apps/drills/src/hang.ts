@@ -1,6 +1,6 @@
 /**
  * Suspends each broker for a while under load (`SIGSTOP`). Its port still accepts connections, but the broker never
- * replies. The broker resumes after its peers have left it.
+ * replies. It resumes once its peers have left it.
  */
 import { wholeNumber } from '@sealpost/harness/programs/command'
 import { waitUntil } from '@sealpost/harness/programs/pace'
@@ -16,12 +16,12 @@ interface HangOptions extends TrafficOptions {
 }
 
 interface HangResult extends TrafficResult {
-  /** One entry per broker, in the order of the stops. */
+  /** One entry for each broker, in the order in which they were suspended. */
   readonly stops: readonly Stop[]
 }
 
 interface Stop {
-  /** The number of peers that lost their session during the stop. */
+  /** The number of peers that lost their session during the suspension. */
   readonly peers: number
   /** The time from the call to `send` until its ack. */
   readonly longestSendMs: Millis
@@ -67,7 +67,7 @@ async function drillHang(options: HangOptions, teardown: Teardown): Promise<Hang
   return { stops, ...(await traffic.finish()) }
 }
 
-/** Suspends a broker. The measured times include the return of its peers after the broker resumes. */
+/** Suspends a broker. The measured times include the return of its peers once it resumes. */
 async function stopBroker(pid: number, stopMs: Millis, traffic: PairTraffic): Promise<Stop> {
   traffic.takeLongest()
   const stoppedAtMs = clockMs()

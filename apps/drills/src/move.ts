@@ -1,6 +1,6 @@
 /**
  * Moves a mesh between two cells while its peers send. Each cell has a server and a broker, and the mesh has a long
- * queue. Each message must reach its recipient once and in order.
+ * queue. Each message must reach its recipient once, and in order.
  */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -26,7 +26,7 @@ interface MoveOptions {
   readonly queued: number
   /** Messages per second between peers that are online. */
   readonly rate: number
-  /** After the move, stops the old cell and restarts the broker of the new one. */
+  /** Whether the old cell is stopped after the move and the broker of the new one restarted. */
   readonly oldCellGone?: boolean
 }
 
@@ -36,18 +36,21 @@ interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCount
   readonly live: number
   /** The time from the call to `send` until its ack. */
   readonly longestSendMs: Millis
-  /** The longest time between two messages of one pair. */
+  /** The longest time between two messages of the same pair. */
   readonly longestPauseMs: Millis
   /** The time from the call to `moveMesh` until the old cell's rows were deleted. */
   readonly tookMs: Millis
-  /** The growth of this process's memory during the move. The peers run in this process too. */
+  /** How far the memory of this process grew during the move. The peers run in this process too. */
   readonly grownMb: number
 }
 
 const PAIRS = 4
 const PAUSE_MS_MAX = 10_000
 const FINISH_WITHIN_MS = 300_000
-/** The time limit for opening a session and, while the old cell is stopped, for all acks. A pair may pause for ten seconds. */
+/**
+ * The time limit for opening a session and, while the old cell is stopped, for all acks. A pair may pause for up to ten
+ * seconds.
+ */
 const STUCK_AFTER_MS = 30_000
 const CALM_MS = 3_000
 const FILLED_AT_ONCE = 250
@@ -115,7 +118,7 @@ async function drillMove(options: MoveOptions, teardown: Teardown): Promise<Move
   }
 }
 
-/** @throws OperatingError `pair_stuck` */
+/** Rejects after this time. @throws OperatingError `pair_stuck` */
 async function failAfter(ms: Millis): Promise<never> {
   await Bun.sleep(ms)
   throw new OperatingError('pair_stuck', `A pair had sends without an ack for ${ms / 1000} s.`)
@@ -132,7 +135,7 @@ class TwoCells {
   readonly #old: Cell
   readonly #new: Cell
   readonly #teardown: Teardown
-  /** Addresses of the new cell, as the peers learned them. */
+  /** Addresses of the new cell that the peers have learned. */
   #learned: readonly string[] = []
 
   private constructor(mesh: MeshMembers, cells: { readonly old: Cell; readonly new: Cell }, teardown: Teardown) {
@@ -174,7 +177,10 @@ class TwoCells {
     }
   }
 
-  /** Every peer dials the old cell. A peer that connects after the move dials the learned addresses first. */
+  /**
+   * Connects a peer. Every peer dials the old cell; if it connects after the move, it first dials the learned
+   * addresses.
+   */
   async connect(member: number): Promise<Peer> {
     const { url, brokerKey } = this.#old.broker
     const { meshId, secrets } = this.mesh
@@ -194,7 +200,7 @@ async function startCell(env: Cell['env'], teardown: Teardown): Promise<Cell> {
   return { postgres, env, broker: await startOwnBroker({ databaseUrl: postgres.url, env }, teardown) }
 }
 
-/** A sender, an online recipient, and a recipient that connects only at the end. */
+/** The number of peers per pair: a sender, an online recipient, and a recipient that connects only at the end. */
 const ROLES = 3
 
 class Pair {
@@ -225,7 +231,7 @@ class Pair {
     return new Pair(cells, peers, first + 2)
   }
 
-  /** Sends to the offline peer. */
+  /** Sends messages to the offline peers. */
   async fill(count: number): Promise<void> {
     const to = this.#cells.mesh.peerKeys[this.#absent]!
     while (this.filled < count) {

@@ -1,4 +1,7 @@
-/** Runs pairs of peers. One peer of each pair sends numbers to the other at a steady rate, whatever happens to the brokers. */
+/**
+ * Runs pairs of peers. One peer of each pair sends numbers to the other at a steady rate, regardless of what happens to
+ * the brokers.
+ */
 import type { BrokerProgram } from '@sealpost/broker-program'
 import { enrolMesh, generateMesh, identityOf, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
 import { wholeNumber } from '@sealpost/harness/programs/command'
@@ -39,7 +42,10 @@ export interface DeliveryCounts {
   readonly misordered: number
 }
 
-/** @param received - the numbers from 0 up to `sent`, in the order of their arrival */
+/**
+ * Counts what happened to the messages of one pair. @param received - the numbers that arrived, in the order of
+ * arrival; `sent` numbers from 0 were sent
+ */
 export function countDeliveries(received: readonly number[], sent: number): DeliveryCounts {
   const distinct = new Set(received).size
   const misordered = received.filter((number, i) => i > 0 && number < received[i - 1]!).length
@@ -57,7 +63,7 @@ export function deliveryCheck(sent: number, { lost, duplicates, misordered }: De
   return [lost + duplicates + misordered === 0, sentence]
 }
 
-/** The longest time that a peer was without a session. */
+/** A period during which a peer had no session. */
 interface Outage {
   readonly lostAtMs: Millis
   servedAtMs: Millis
@@ -65,7 +71,7 @@ interface Outage {
 
 export interface TrafficResult extends DeliveryCounts {
   readonly sent: number
-  /** The longest delay of a send caused by this program itself, on a busy machine. */
+  /** The longest delay of a send that this program itself caused, on a busy machine. */
   readonly lateMs: Millis
 }
 
@@ -95,7 +101,7 @@ export class PairTraffic {
     return new PairTraffic(pairs)
   }
 
-  /** @param perSecond - messages per second, for all pairs together */
+  /** Begins the traffic. @param perSecond - messages per second, for all pairs together */
   begin(perSecond: number): void {
     this.#sending = Promise.all(this.#pairs.map((pair) => pair.keepSending(perSecond / this.#pairs.length)))
     this.#sending.catch(() => undefined) // `finish` rejects with the error
@@ -120,7 +126,10 @@ export class PairTraffic {
     return sum(this.#pairs.map(of))
   }
 
-  /** Returns the longest times since the previous call, from `send` until the ack, and until the recipient's application. */
+  /**
+   * Returns the longest times since the previous call: from `send` until the ack, and until the recipient's application
+   * had the message.
+   */
   takeLongest(): { readonly sendMs: Millis; readonly receiveMs: Millis } {
     const all = this.#pairs.map((pair) => pair.takeLongest())
     const longest = (of: (each: (typeof all)[number]) => Millis) => Math.round(Math.max(...all.map(of)))
@@ -131,7 +140,7 @@ export class PairTraffic {
     return this.#pairs.flatMap((pair) => pair.outages.flat().filter(({ lostAtMs }) => lostAtMs >= atMs))
   }
 
-  /** Returns for each pair the time from `atMs` to the first ack after it, or Infinity before that ack. */
+  /** Returns the time from `atMs` to the first ack after it for each pair; Infinity if there was none yet. */
   firstAcksSince(atMs: Millis): Millis[] {
     return this.#pairs.map(({ ackedAtMs }) => Math.round((ackedAtMs.find((each) => each >= atMs) ?? Infinity) - atMs))
   }
@@ -152,7 +161,7 @@ class Pair {
   isOver = false
   sent = 0
   lateMs: Millis = 0
-  /** How often the sender received the notice of a restored database, and how many messages it resent. */
+  /** How often the sender was notified of a restored database. Below it: how many messages it resent. */
   restored = 0
   reoffered = 0
   readonly ackedAtMs: Millis[] = []
@@ -184,7 +193,7 @@ class Pair {
     return countDeliveries(this.#received, this.sent)
   }
 
-  /** Resolves when sending has ended and every send is acked. */
+  /** Sends at this rate. Resolves when sending has ended and every send is acked. */
   async keepSending(perSecond: number): Promise<void> {
     const startMs = clockMs() + (Math.random() * 1000) / perSecond
     await atRate({ startMs, perSecond, until: () => this.isOver }, (_, dueAtMs) => {

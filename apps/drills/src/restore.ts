@@ -1,7 +1,7 @@
 /**
- * Takes a backup under load, loses the database and restores the backup. The restored database does not know the messages
- * acknowledged after the backup. Their senders are still running, learn of the new incarnation and resend them. Each
- * message must reach its recipient once, and no delivery id may name two messages.
+ * Takes a backup under load, loses the database and restores the backup. The restored database lacks the messages that
+ * were acknowledged after the backup. Their senders are still running, learn of the new incarnation and resend them.
+ * Each message must reach its recipient once, and no two messages may have the same delivery id.
  */
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -26,11 +26,11 @@ interface RestoreOptions {
 
 interface RestoreResult extends DeliveryCounts {
   readonly acked: number
-  /** The number of messages acknowledged after the backup and before the loss. */
+  /** The number of messages that were acknowledged after the backup and before the loss. */
   readonly ackedAfterBackup: number
   readonly reoffered: number
   readonly delivered: number
-  /** The number of delivery ids that name one message before the restore and another one after it. */
+  /** The number of delivery ids that belonged to one message before the restore and to another one after it. */
   readonly idsReused: number
   readonly isNewIncarnation: boolean
   /** The time from the start of the restore to the arrival of the last missing message. */
@@ -132,7 +132,7 @@ const ROLES = ['sender', 'recipient', 'absent'] as const
 type Role = (typeof ROLES)[number]
 type EventOf<T extends PeerEvent['type']> = Extract<PeerEvent, { type: T }>
 
-/** What outlives the database: the peers, their keys and the messages they received. */
+/** What outlives the database: the peers, their keys and the messages that they received. */
 class DrillPeers {
   readonly mesh: MeshMembers
   readonly #keyFile: string
@@ -188,7 +188,7 @@ class DrillPeers {
   }
 }
 
-/** Sends ascending numbers, each to all recipients. */
+/** A sender of ascending numbers, each to all recipients. */
 class NumberSender {
   count = 0
   acked = 0

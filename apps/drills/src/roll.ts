@@ -1,6 +1,6 @@
 /**
- * Performs a rolling deploy: brokers on one Postgres are replaced one after the other under load, as a supervisor would
- * do. Then one of them is killed.
+ * Performs a rolling deploy: brokers on one Postgres are replaced one after another under load, as a supervisor would
+ * do it. One of them is then killed.
  */
 
 import { waitUntil } from '@sealpost/harness/programs/pace'
@@ -11,12 +11,15 @@ import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
 import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
-/** The time of a send, from the call to its ack. */
+/** The result of a rolling deploy. */
 interface RollResult extends TrafficResult {
   readonly roll: { readonly longestSendMs: Millis; readonly tookMs: Millis }
   readonly kill: {
     readonly longestSendMs: Millis
-    /** The number of peers of the killed broker, and the times until half of them and all of them had a session again. */
+    /**
+     * The number of peers on the killed broker. Below it: the times until half of them, and all of them, had a session
+     * again.
+     */
     readonly peers: number
     readonly halfServedMs: Millis
     readonly allServedMs: Millis
@@ -68,7 +71,7 @@ async function drillRoll(options: TrafficOptions, teardown: Teardown): Promise<R
   return { roll, kill, ...(await traffic.finish()) }
 }
 
-/** Kills a broker and waits until all its peers are served again. */
+/** Kills a broker, and waits until all its peers have a session again. */
 async function killOne(cluster: Cluster, traffic: PairTraffic) {
   const killedAtMs = clockMs()
   await cluster.kill(0)

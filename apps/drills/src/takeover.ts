@@ -1,7 +1,7 @@
 /**
  * Moves one identity repeatedly between two brokers under load. Most connections open while the former one still
- * receives and settles. Every third connection opens after a pause, so that more messages wait than one claim takes.
- * Each sender's messages must arrive in order, on each connection and over all connections together.
+ * receives and settles messages. Every third connection opens after a pause, so that more messages wait than one claim
+ * takes. Each sender's messages must arrive in order, both on each connection and over all connections together.
  */
 
 import {
@@ -24,18 +24,18 @@ interface TakeoverOptions {
   /** The number of identities, each in its own mesh. */
   readonly runs: number
   readonly takeovers: number
-  /** Messages per second, of all senders together. */
+  /** Messages per second, for all senders together. */
   readonly rate: number
 }
 
 interface TakeoverResult {
   readonly sent: number
   readonly lost: number
-  /** The number of messages that arrived out of order, over all connections or on one connection. */
+  /** The number of messages that arrived out of order, on one connection or over all of them. */
   readonly misordered: number
   /** The number of messages that a connection's SDK missed because another connection had settled them. */
   readonly gaps: number
-  /** The number of messages delivered again to a later connection, whose SDK has no store. */
+  /** The number of messages that were delivered again to a later connection, whose SDK has no store. */
   readonly repeated: number
 }
 
@@ -84,7 +84,7 @@ async function runIn(cluster: Cluster, options: Omit<TakeoverOptions, 'runs'>): 
   const [own, ...others] = mesh.secrets
   const recipient = new MovingRecipient(brokers, own!)
   await recipient.move()
-  // At the senders' broker the recipient's messages are leased on insert once its queue is empty.
+  // At the senders' broker, the recipient's messages are leased on insert once its queue is empty.
   const senders = await Promise.all(others.map((secret) => connect({ ...brokers[0]!, identity: identityOf(secret) })))
   let isOver = false
   const sending = sendUntil(() => isOver, { senders, to: mesh.peerKeys[0]!, perSecond: options.rate })
@@ -109,7 +109,7 @@ interface Sending {
   readonly perSecond: number
 }
 
-/** Numbers the messages of each sender. @returns how many were sent, once all of them are acked */
+/** Sends numbered messages from each sender. @returns how many were sent, once all of them are acked */
 function sendUntil(isOver: () => boolean, { senders, to, perSecond }: Sending): Promise<number> {
   return atRate({ perSecond, until: isOver }, (turn) =>
     senders[turn % senders.length]!.send(to, String(Math.floor(turn / senders.length))),
@@ -152,7 +152,7 @@ class MovingRecipient {
     await Promise.all(this.#peers.map((peer) => peer.close()))
   }
 
-  /** @param last - the highest number on this connection, by sender */
+  /** Records a message. @param last - the highest number on this connection, by sender */
   async #take(message: Message, last: Map<PeerKey, number>): Promise<void> {
     const { sender } = message
     const no = Number(message.text())

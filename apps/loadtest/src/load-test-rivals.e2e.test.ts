@@ -1,4 +1,4 @@
-/** Compares Sealpost with other servers as users do. Redis is Debian's `redis-server`. */
+/** Compares Sealpost with other servers, as a user would. Redis is Debian's `redis-server`. */
 import { expect, test } from 'vitest'
 import type { ComparisonResult } from './rivals/result.ts'
 import { LoadTestWorld, programsOf } from './test/testing-run.ts'

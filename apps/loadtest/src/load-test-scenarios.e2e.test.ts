@@ -1,4 +1,4 @@
-/** Runs the load test's scenarios as users do. The tests check what the scenarios count, not how fast they are. */
+/** Runs the load test's scenarios as a user would. The tests check what the scenarios count, not how fast they are. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { SCENARIOS } from './scenarios/registry.ts'
@@ -57,7 +57,7 @@ test('votes are counted completely with more peers than may request tokens concu
   expect(checks.filter(({ about, isMet }) => about === 'mail' && !isMet)).toEqual([])
 })
 
-/** Escapes text for a pattern. */
+/** Escapes a string for a regular expression. */
 const literal = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 
 test('named scenarios run in the given order and end with one table', async () => {

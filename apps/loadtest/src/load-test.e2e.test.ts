@@ -1,4 +1,6 @@
-/** Runs the load test as a separate program, as users do. Checks its exit code, its JSON, and what it leaves behind. */
+/**
+ * Runs the load test as a separate program, as a user would. Checks its exit code, its JSON, and what it leaves behind.
+ */
 import postgres from 'postgres'
 import { describe, expect, test } from 'vitest'
 import type { LoadResult } from './run/result.ts'
@@ -101,7 +103,7 @@ describe('other kinds of runs', () => {
     expect(sumOf(deliveries)).toBeGreaterThanOrEqual(300)
     expect(soak.backlog).toMatchObject({ messages: 50, delivered: 50, lost: 0, duplicates: 0, outOfOrder: 0 })
     expect(soak.hold).toEqual({ fromSeconds: 1.5, toSeconds: 3.5 })
-    // A busy machine sends some of the messages a second later, and skips a sample.
+    // On a busy machine, some messages are sent a second later, and a sample is skipped.
     expect(soak.rows).toHaveLength(5)
     expect(Math.max(...soak.rows.map(({ delivered }) => delivered))).toBeGreaterThan(0)
     const looked = soak.rows.filter(({ bytes }) => Object.keys(bytes).length > 0)

@@ -1,10 +1,11 @@
 /**
  * Runs the load test: many peers, each with the real SDK and its own WebSocket, send each other sealed messages through
- * a broker and Postgres. Every message is opened, compared, and joined with its sender's ack by the envelope id.
+ * a broker and Postgres. Every message is opened, compared with the original, and matched with its sender's ack by the
+ * envelope id.
  *
- * bun scripts/load-test.ts [peers=100] [messages=1000]      --help lists the options
+ * bun scripts/load-test.ts [peers=100] [messages=1000] --help lists the options
  *
- * Unless both exist already, the test starts a Postgres and a broker, and ends them. The folders hold the parts:
+ * Unless both exist already, the test starts Postgres and a broker, and ends them. The folders contain the parts:
  * `environment/` (what the peers connect to), `generators/` (programs that run the peers), `run/` (one run and its
  * verdict), `soak/`, `scenarios/`, `rivals/` (other servers to compare with), `report/`.
  */
@@ -28,7 +29,7 @@ import { runScenarios } from './scenarios/run.ts'
 import { isSteady, runSoak } from './soak/soak.ts'
 import { printSoak } from './soak/soak-report.ts'
 
-/** A page shows the latency of each second. */
+/** The HTML page shows the latency of each second. */
 const SPAN_MS = 1000
 
 const options = readArguments(process.argv.slice(2), process.env)
@@ -49,8 +50,8 @@ async function loadTest(options: LoadOptions, teardown: Teardown): Promise<numbe
   if (scenarios.length > 0) return writeReport(await runScenarios(scenarios, around, teardown), options)
   const tell = (step: string) => display.step(step)
   const plans = shapesOf(options).map((shape) => planFrom(shape, options))
-  // Runs first, while nothing else runs: a Postgres that is still cleaning up would slow the baseline and flatter the
-  // ratio.
+  // The baselines run first, while nothing else runs: a Postgres that is still cleaning up would slow them down and
+  // improve the ratio unfairly.
   const baselines: LoadOutcome[] = []
   if (options.against) for (const plan of plans) baselines.push(await runBaseline(plan, { options, display }, teardown))
   const target = await openEnvironment(

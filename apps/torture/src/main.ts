@@ -1,11 +1,11 @@
 /**
- * Breaks every component that a broker depends on, under load, and combines what every peer saw into a verdict on every
+ * Breaks every component that a broker depends on, under load, and combines what all peers saw into a verdict on every
  * message.
  *
- * bun scripts/torture.ts --minutes 5            --list names the scenarios, --help lists the options
+ * bun scripts/torture.ts --minutes 5 --list names the scenarios, --help lists the options
  *
  * `cluster/` runs Postgres and brokers, and `peers/` the programs of peers. `scenarios/` injects the faults.
- * `judgement/` records what happened and checks it. `mutations/` plants bugs that the checker must find.
+ * `judgement/` records what happens and checks it. `mutations/` plants bugs that the checker must find.
  */
 import { HELP_HINT, oneOf, wholeNumber } from '@sealpost/harness/programs/command'
 import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'
@@ -52,7 +52,10 @@ else await main(options)
 await teardown.run()
 process.exit(exitCode ?? 0)
 
-/** Prints help and usage itself. @returns the exit code instead of options if there is nothing to run */
+/**
+ * Reads the options. Prints help and errors itself. @returns the exit code instead of options if there is nothing to
+ * run
+ */
 function readCommandOptions(words: readonly string[]): CommandOptions | number {
   try {
     return tortureCommand().parse(words, { from: 'user' }).opts<CommandOptions>()
@@ -128,7 +131,7 @@ async function main(options: CommandOptions): Promise<void> {
       process.stderr.write(`${left} of ${lines.length} scenarios did not run within ${options.minutes} minutes.\n`)
     exitCode = isGood ? 0 : 1
   } catch (error) {
-    if (teardown.isRunning) await forever() // the interruption caused the error
+    if (teardown.isRunning) await forever() // the interrupt caused the error
     process.stderr.write(`${error instanceof OperatingError ? error.message : String((error as Error).stack)}\n`)
     process.stderr.write(`The seed was ${seed}.\n`)
     exitCode = 1

@@ -1,4 +1,6 @@
-/** Runs scenarios on a stage: starts traffic, injects one fault after another, stops the traffic and gives the verdict. */
+/**
+ * Runs scenarios on a stage: starts traffic, injects one fault after another, stops the traffic, and reaches a verdict.
+ */
 
 import { peakRssMb } from '@sealpost/harness/programs/machine'
 import type { TcpProxy } from '@sealpost/harness/programs/proxy'
@@ -13,14 +15,14 @@ import { type Bounds, linesOf, type Noticed, skippedLine, type VerdictLine } fro
 
 export interface TortureScenario {
   readonly name: string
-  /** The line for `--list`. */
+  /** The scenario's line in `--list`. */
   readonly summary: string
   /**
-   * The resources of a scenario that can't share its Postgres and brokers with others. Scenarios without `alone` run
-   * mixed on one stage.
+   * Returns the resources of a scenario that can't share Postgres and brokers with others. Scenarios without `alone`
+   * run mixed on one stage.
    */
   readonly alone?: (measure: Measure) => Alone | Promise<Alone>
-  /** The number of peers that are silent until the scenario calls them, in a short and in a full run. */
+  /** The number of peers that are silent until the scenario uses them, in a short and in a full run. */
   readonly crowd?: { readonly short: number; readonly full: number }
   /** Returns why this machine can't run the scenario, or null if it can. */
   readonly obstacle?: () => string | null
@@ -31,7 +33,7 @@ interface Alone {
   readonly setting?: Partial<TortureClusterOptions>
   /** A path that `inject` needs. */
   readonly place?: string
-  /** Removes what the scenario created. */
+  /** Removes what the scenario has created. */
   readonly end?: () => Promise<unknown>
 }
 
@@ -42,7 +44,7 @@ export interface Fault {
   ends(): void
 }
 
-/** Reports that the fault hit nothing, so the run proves nothing. */
+/** Returns the error of a fault that affected nothing, so that the run proves nothing. */
 export const missed = (sentence: string) => new OperatingError('fault_missed', sentence)
 
 const FAULT_MS_MIN = 1500
@@ -82,8 +84,8 @@ export interface RunOptions {
   readonly seed: number
   readonly measure: Measure
   /**
-   * No fault begins after this time, and scenarios without a turn are skipped. If null, each scenario has one turn, however
-   * long it takes.
+   * No fault begins after this time, and scenarios that have not had a turn are skipped. If null, each scenario has one
+   * turn, regardless of how long it takes.
    */
   readonly endMs: number | null
   readonly recoveryMs: number | null
@@ -92,7 +94,7 @@ export interface RunOptions {
 
 export const NO_TIME = 'there was no time left: increase --minutes'
 const PROGRESS_EVERY_MS = 10_000
-/** The number of acks between two faults, and before the first. */
+/** The number of acks between two faults, and before the first one. */
 const CALM_ACKS = { short: 100, full: 500 } as const
 
 /** Runs the scenarios on one stage, in an order that the seed chooses. */
@@ -165,14 +167,14 @@ async function play(
     }
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
-    faults.push(error.message) // the events so far are judged
+    faults.push(error.message) // the events so far are still judged
   }
   journal.close()
   if (struck.size === 0) struck.add(scenarios[0]!.name) // failures before the first fault count for this scenario
   return { noticed: { faults, missed, brokerRssMb: null }, struck }
 }
 
-/** Runs each scenario once in random order, then random ones until the end. The first scenario runs even after the end. */
+/** Yields each scenario once in random order, then random ones until the end. The first scenario always has a turn. */
 function* turns(
   stage: TortureCluster,
   scenarios: readonly TortureScenario[],
@@ -185,7 +187,7 @@ function* turns(
     yield waiting.length > 0 ? draw() : stage.pick(scenarios)
 }
 
-/** @returns why the fault hit nothing, or null */
+/** Injects a fault. @returns why it affected nothing, or null */
 async function inject(scenario: TortureScenario, stage: TortureCluster, journal: Faults): Promise<string | null> {
   try {
     await scenario.inject(stage, journal.of(scenario.name))

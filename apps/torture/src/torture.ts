@@ -1,4 +1,4 @@
-/** Runs first the scenarios that can be mixed on one stage, then each of the others on its own stage. */
+/** Runs the scenarios that can be mixed on one stage, then each of the others on its own stage. */
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
 import type { Measure, TortureClusterOptions } from './cluster/stage.ts'
@@ -61,7 +61,7 @@ interface Torture extends TortureOptions {
   readonly tell: (step: string) => void
 }
 
-/** @returns a line for each requested scenario, in the order of `SCENARIOS` */
+/** Runs the torture test. @returns a line for each requested scenario, in the order of `SCENARIOS` */
 export async function torture(options: Torture, teardown: Teardown): Promise<VerdictLine[]> {
   const asked = SCENARIOS.filter(({ name }) => options.scenario.length === 0 || options.scenario.includes(name))
   const lines: VerdictLine[] = []
@@ -143,14 +143,14 @@ function settingOf(
 const ALONE_MS_MAX = 60_000
 /** The share of the total time for all such scenarios together. */
 const ALONE_SHARE = 0.4
-/** The time that a part needs to start, inject a fault and be checked. */
+/** The minimum time of a part: to start, inject a fault and be checked. */
 const PART_MS_MIN = 10_000
-/** The share of each part's time for the drain and the check. */
+/** The share of each part's time that is reserved for the drain and the check. */
 const REST_SHARE = 0.15
 
 /** Divides the time of a run so that each part's start, faults, drain and check end within it. */
 interface Budget {
-  /** Returns when a part that begins now must end; `aloneAfter` is the number of parts after it. */
+  /** Returns when a part that begins now must end. `aloneAfter`: the number of parts after it. */
   partEndMs(part: { readonly isAlone: boolean; readonly aloneAfter: number }): number
   /** Returns whether a part that must end at `endMs` can still begin. */
   hasRoom(endMs: number): boolean
@@ -158,14 +158,14 @@ interface Budget {
   faultsEndMs(endMs: number): number
 }
 
-/** @param now - the current time, replaceable by tests */
+/** Returns the budget of a run. @param now - returns the current time; tests replace it */
 export function budgetOf(totalMs: number, aloneCount: number, now: () => number = clockMs): Budget {
   const endMs = now() + totalMs
   const aloneMs = Math.min(ALONE_MS_MAX, (ALONE_SHARE * totalMs) / Math.max(1, aloneCount))
   return {
     partEndMs: ({ isAlone, aloneAfter }) => {
       if (!isAlone) return endMs - aloneCount * aloneMs
-      // All remaining parts share the time that the earlier ones saved or overran.
+      // All remaining parts share the time that earlier ones have saved or overrun.
       return now() + Math.min(ALONE_MS_MAX, (endMs - now()) / (aloneAfter + 1))
     },
     hasRoom: (partEndMs) => partEndMs - now() >= PART_MS_MIN,

@@ -22,15 +22,15 @@ export interface StageMember {
 
 export interface AttackContext {
   readonly target: AttackTarget
-  /** Enrolled members of the attacker. There are as many as the attack needs. */
+  /** The members that the attacker has enrolled, as many as the attack needs. */
   readonly members: readonly StageMember[]
-  /** The signal aborts at the end of the turn. */
+  /** Aborts at the end of the turn. */
   readonly signal: AbortSignal
-  /** Counts a reply from the broker by its status, its close code or a name that the attacker gives it. */
+  /** Counts a reply from the broker, by its status, its close code or a name that the attack chooses. */
   readonly count: (answer: string | number) => void
 }
 
-/** The request that honest peers make once a second besides their messages, from a different address than the attacker's. */
+/** What honest peers do once a second in addition to their messages, from a different address than the attacker's. */
 export type ProbeKind = 'join' | 'file' | 'replay'
 
 export interface Attack {
@@ -38,9 +38,9 @@ export interface Attack {
   /** The attack's description in `--list`. */
   readonly does: string
   readonly members?: number
-  /** Whether the attack uses a single unproven address. Such an attack may cost 5 % of a core. */
+  /** Whether the attack comes from a single unproven address. Such an attack may cost 5 % of a core. */
   readonly isOneUnprovenAddress?: true
-  /** The default is `join`. */
+  /** Default: `join`. */
   readonly probe?: ProbeKind
   /** Whether the mesh has a history (`HISTORY`) that its members may read. */
   readonly hasHistory?: true
@@ -53,7 +53,7 @@ export interface Attack {
 /** Larger than the socket buffers, so that a slow reader determines the duration of a replay. */
 export const HISTORY = { entries: 10_000, bytes: 20_000_000, events: 10_000 }
 
-/** Calls `act` at this rate per second, evenly spaced, without waiting for earlier calls to end. */
+/** Calls `act` this many times per second, evenly spaced, without waiting for earlier calls to end. */
 export async function atPace(perSecond: number, signal: AbortSignal, act: (no: number) => void): Promise<void> {
   const startedAt = performance.now()
   for (let no = 0; !signal.aborted; no++) {
@@ -71,14 +71,14 @@ export async function inLoops(count: number, signal: AbortSignal, act: (no: numb
   await Promise.all(Array.from({ length: count }, (_, no) => loop(no)))
 }
 
-/** Connects from this address. Ignores errors, after which the socket closes anyway. */
+/** Connects from this address. Ignores errors, because the socket closes after an error anyway. */
 export function dial(port: number, from: string): Socket {
   const socket = connect({ port, host: '127.0.0.1', localAddress: from })
   socket.on('error', () => undefined)
   return socket
 }
 
-/** Sends one request. Resolves with the status of the response, or with `cut` if the connection ends before it. */
+/** Sends one request. Resolves with the status of the response, or with `cut` if the connection ends first. */
 export function statusOf(socket: Socket, request: Uint8Array | string, signal: AbortSignal): Promise<string> {
   return new Promise((resolve) => {
     const end = (status: string) => {

@@ -1,4 +1,4 @@
-/** Runs the attacker as a program with a low priority, because its CPU use must not slow down the broker. */
+/** Runs the attacker as a program with a low priority, so that its CPU use does not slow down the broker. */
 import { setPriority } from 'node:os'
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
@@ -10,7 +10,7 @@ export interface AttackerOrder {
   readonly end?: true
 }
 
-/** The broker's replies in a turn, and how often each came. */
+/** The broker's replies in a turn, with the number of each. */
 export interface AttackerReply {
   readonly answers: Readonly<Record<string, number>>
 }

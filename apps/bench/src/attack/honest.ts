@@ -9,7 +9,7 @@ import { connect, type Peer } from '@sealpost/sdk'
 import { type AttackTarget, HISTORY, HttpMember, type ProbeKind, type StageMember } from './attack.ts'
 
 export interface HonestOrder {
-  /** The members: two per pair, and a last one for the probe. */
+  /** The members: two for each pair, and one more for the probe. */
   readonly open?: { readonly target: AttackTarget; readonly members: readonly StageMember[]; readonly probe: ProbeKind }
   readonly seconds?: number
 }
@@ -26,7 +26,7 @@ export type HonestReply = { readonly isOpen: true } | HonestFigures
 
 const EVERY_MS = 100
 const PROBE_EVERY_MS = 1000
-/** The latency recorded for a message that has not arrived within this time. */
+/** The latency that is recorded for a message that has not arrived within this time. */
 const LATE_MS = 10_000
 const CHUNK_BYTES = 64 * 1024
 
@@ -54,7 +54,7 @@ class HonestPeers {
     await ready()
     const peers = await Promise.all(members.slice(0, -1).map((member) => connect({ ...target, ...member })))
     const pairs = Array.from({ length: peers.length / 2 }, (_, i) => [peers[2 * i]!, peers[2 * i + 1]!] as const)
-    for (const [sender, recipient] of pairs) await sender.send(recipient.key, 'hello') // key exchange before the measurement
+    for (const [sender, recipient] of pairs) await sender.send(recipient.key, 'hello') // exchanges keys before the measurement
     return new HonestPeers(pairs, await openProbe(probe, { ...target, ...members.at(-1)! }))
   }
 
@@ -88,7 +88,7 @@ class HonestPeers {
   }
 }
 
-/** Returns what an honest peer tries: a new connection, the upload of a chunk, or the replay of the last events. */
+/** Returns the probe: it opens a connection, uploads a chunk, or replays the last events. */
 async function openProbe(probe: ProbeKind, account: AttackTarget & StageMember): Promise<() => Promise<boolean>> {
   if (probe === 'join') return () => joins(account)
   const member = await HttpMember.enter(account)
@@ -99,7 +99,7 @@ async function openProbe(probe: ProbeKind, account: AttackTarget & StageMember):
 }
 
 async function joins(account: AttackTarget & StageMember): Promise<boolean> {
-  const client = await WireClient.enter(account).catch(() => null) // the broker refused the client or closed the connection before its welcome
+  const client = await WireClient.enter(account).catch(() => null) // null if the broker refuses the client or closes the connection before the welcome
   client?.destroy()
   return client !== null
 }

@@ -1,8 +1,8 @@
 /**
- * Measures the cost that attacks cause for an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`.
- * Each attack runs against its own broker, on loopback, for a bounded time. The parts are `attack` (the interface of an
- * attack), `unproven` and `members` (the kinds, and the list), `attacker` and `honest` (the two programs beside the
- * broker), and `measure` (Postgres, broker and members; turns in pairs, with and without the attack).
+ * Measures what attacks cost an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`. Each attack
+ * runs against its own broker, on loopback, for a bounded time. The parts are `attack` (the interface of an attack),
+ * `unproven` and `members` (the kinds, and the list), `attacker` and `honest` (the two programs that run alongside the
+ * broker), and `measure` (sets up Postgres, broker and members, and runs turns in pairs: with and without the attack).
  */
 
 import { runCommand } from '@sealpost/harness/programs/command'
@@ -42,7 +42,7 @@ async function run(teardown: Teardown): Promise<number> {
   return outcomes.every(({ isWithinBars }) => isWithinBars) ? 0 : 1
 }
 
-/** @throws OperatingError `unknown_attack` */
+/** Returns the chosen attacks. @throws OperatingError `unknown_attack` */
 function chosen() {
   const names = options.only ?? attacks.map(({ name }) => name)
   return names.map((name) => {

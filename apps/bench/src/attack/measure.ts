@@ -1,4 +1,7 @@
-/** Measures an attack in pairs of turns with and without it, which a busy machine affects equally, and judges the result. */
+/**
+ * Measures an attack in pairs of turns, with and without it, and judges the result. A busy machine affects both turns
+ * equally.
+ */
 import { join } from 'node:path'
 import { HistoryFixture } from '@sealpost/harness/members/history-fixture'
 import { enrolMesh, generateMesh, identityOf } from '@sealpost/harness/members/mesh'
@@ -68,7 +71,7 @@ export async function measureAttack(
   honest.send({ open: { target: stage.target, members: stage.honest, probe } })
   await opened
   const scene = { attack, stage, seconds, honest, attacker }
-  await turnOf(scene, 'without') // this first turn lets the runtime compile the code
+  await turnOf(scene, 'without') // a first turn, in which the runtime compiles the code
   const measured: TurnPair[] = []
   for (let i = 0; i < pairs; i++) measured.push(await pairOf(scene, i % 2 === 0 ? 'without' : 'under'))
   await endAttacker()
@@ -101,7 +104,7 @@ async function answersOf(attacker: Scene['attacker']): Promise<AttackTurn['answe
   return (await ended).answers
 }
 
-/** Measures user and system time, which a busy machine hardly changes. */
+/** Measures the user and system time of a process; a busy machine hardly affects them. */
 async function cpuShareOver(pid: number, seconds: number): Promise<number> {
   const cpuSeconds = () => processFacts(pid)?.cpuSeconds ?? Number.NaN
   const before = cpuSeconds()
@@ -146,7 +149,7 @@ export function reportText(outcomes: readonly AttackOutcome[]): string {
 
 const ms = (value: number): string => `${value.toFixed(1)} ms`
 
-/** Returns the four most frequent replies. */
+/** Lists the four most frequent replies. */
 const answersText = (answers: AttackTurn['answers']): string =>
   Object.entries(answers)
     .toSorted(([, a], [, b]) => b - a)

@@ -1,6 +1,6 @@
 /**
- * Attacks by members of the mesh make the broker parse, hold or store data, and so use up capacity that others need.
- * This file also lists all attacks: `bun scripts/attack.ts --list`. Add a new attack to the file of its kind.
+ * Defines attacks by members of the mesh. They make the broker parse, hold or store data, and so use up capacity that
+ * others need. Also lists all attacks (`bun scripts/attack.ts --list`). Add a new attack to the file of its kind.
  */
 import { envelopeTo, WireClient } from '@sealpost/broker/testing-wire'
 import { createPool } from '@sealpost/identity'
@@ -28,12 +28,12 @@ const SLOTS = 4
 const HOLDERS = 4
 const REPLAYS = 32
 /**
- * Reads this number of bytes ten times a second, since the broker disconnects a reader that accepts less than 16 kB per second.
+ * The bytes to read ten times a second, because the broker disconnects a reader that takes less than 16 kB per second.
  */
 const SIP_BYTES = 2_000
 const MADE_UP = '00'.repeat(16)
 
-/** Sends junk until the broker disconnects, then does so again from another address. */
+/** Sends junk until the broker disconnects, then starts again from another address. */
 async function junk({ target, members, signal, count }: AttackContext): Promise<void> {
   await atPace(20, signal, (no) => {
     const place = { ...target, ...members[no % members.length]! }
@@ -50,8 +50,8 @@ async function junk({ target, members, signal, count }: AttackContext): Promise<
 }
 
 /**
- * Starts four chunk uploads at a time for each member and sends no content: a few members for their own attachments,
- * the others for nonexistent ones.
+ * Starts four uploads of chunks at a time for each member but sends no content. A few members use their own
+ * attachments, the others nonexistent ones.
  */
 async function rooms({ target, members, signal, count }: AttackContext): Promise<void> {
   const hash = 'A'.repeat(43)
@@ -75,7 +75,7 @@ async function rooms({ target, members, signal, count }: AttackContext): Promise
   )
 }
 
-/** Requests the whole history repeatedly, and reads a little more than the required minimum. */
+/** Requests the whole history repeatedly, and reads only a little faster than the required minimum. */
 async function replays({ target, members, signal, count }: AttackContext): Promise<void> {
   const peer = await HttpMember.enter({ ...target, ...members[0]! })
   const head = `${peer.head('GET', peer.replayPath(0))}\r\n`

@@ -1,10 +1,10 @@
-/** Attacks by clients without a key use sockets and requests before anything is proven. */
+/** Defines attacks by clients without a key, with sockets and requests before anything is proven. */
 import type { Socket } from 'node:net'
 import { WireClient } from '@sealpost/broker/testing-wire'
 import { type Attack, type AttackContext, atPace, dial, portOf, postOf, statusOf } from './attack.ts'
 
 const FROM = '127.66.6.6'
-/** The limits of one address. The attacker stays below them so that each request is admitted. */
+/** The rates of the attacker. They are below the limits of one address, so that each request is admitted. */
 const REQUESTS_PER_SECOND = 40
 const UPGRADES_PER_SECOND = 10
 const SILENT_PER_SECOND = 400

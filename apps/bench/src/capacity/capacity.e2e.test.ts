@@ -1,4 +1,4 @@
-/** Tests the capacity planner as operators run it. */
+/** Tests the capacity planner as an operator runs it. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type { CapacityPlan } from './model.ts'

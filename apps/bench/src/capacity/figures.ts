@@ -1,11 +1,11 @@
-/** Reads the measured figures of a plan from docs/benchmarks. No figure is estimated. */
+/** Reads the measured figures that a plan needs from docs/benchmarks. No figure is estimated. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Results, readResults } from '../figures/results.ts'
 
 /**
- * The cost of a message at a given rate of one broker. At a low rate each message has its own commit; at a high rate
- * hundreds share one.
+ * The cost of a message when one broker has a certain rate. At a low rate, each message has its own commit; at a high
+ * rate, hundreds of messages share one.
  */
 export interface CostPoint {
   /** The number of messages per second in the run. */
@@ -16,7 +16,7 @@ export interface CostPoint {
   readonly walBytes: number
 }
 
-/** The results of `measure.ts`: bytes per message, with indexes. */
+/** The results of `measure.ts`: bytes per message, including indexes. */
 export interface Stored {
   readonly payloadBytes: number
   readonly commitRows: number
@@ -44,17 +44,20 @@ export interface Figures {
   readonly messagesPerSecondMax: number
   readonly idleCpuPerSession: number
   readonly brokerMbEmpty: number
-  /** The memory at the highest measured rates, with a hundred peers. */
+  /** A broker's memory at the highest measured rates, with a hundred peers. */
   readonly brokerMbBusy: number
   readonly sessionKb: number
   readonly peerBytes: number
   readonly waiting: LinearCost
   /**
-   * Bytes of WAL per payload byte. It exceeds one because the payload is in the row and again in the page images after
-   * a checkpoint.
+   * Bytes of WAL per payload byte. It exceeds one because the payload is in the row, and again in page images after a
+   * checkpoint.
    */
   readonly walPerPayloadByte: number
-  /** Bytes per remembered message, if it is `alone` in its commit, and if others from its sender are in the same commit. */
+  /**
+   * Bytes per remembered message. `alone`: if it is the only one from its sender in its commit. `gathered`: if the
+   * commit has others from the same sender.
+   */
   readonly ledgerBytes: { readonly alone: number; readonly gathered: number }
   readonly handshake: Sizes['handshake']
 }
@@ -68,7 +71,7 @@ export interface LinearCost {
 const DOCS = join(import.meta.dirname, '../../../../docs/benchmarks')
 export const SIZES_FILE = join(DOCS, 'sizes.json')
 
-/** @throws OperatingError `figures_missing` */
+/** Reads the figures. @throws OperatingError `figures_missing` */
 export async function readFigures(): Promise<Figures> {
   const results = await readResults(join(DOCS, 'results.json'))
   const sizes = Bun.file(SIZES_FILE)
@@ -152,8 +155,8 @@ function sizeFigures({ peerBytes, stored, handshake }: Sizes) {
 }
 
 /**
- * Returns the cost of a message at this rate of a broker. Interpolates between the measured rates on a logarithmic
- * scale; outside of them, uses the nearest measured rate.
+ * Returns the cost of a message when a broker has this rate. Interpolates between the measured rates on a logarithmic
+ * scale. Outside their range, uses the nearest measured rate.
  */
 export function costAt({ costs }: Figures, perSecond: number): CostPoint {
   const above = costs.findIndex((point) => point.perSecond >= perSecond)

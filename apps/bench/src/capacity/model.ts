@@ -1,6 +1,6 @@
 /**
  * Computes brokers, cells and disks from a load. Each need is a measured cost divided by the capacity of one machine.
- * The largest quotient decides, and the plan names it, because an operator would increase that resource first.
+ * The largest quotient decides. The plan shows which one it is, because an operator would increase that resource first.
  */
 import { costAt, type Figures } from './figures.ts'
 
@@ -22,14 +22,14 @@ export interface Load {
   readonly meshPeers: number
 }
 
-/** The capacity of one machine. Values that were not measured are assumptions of the plan, and can be set by options. */
+/** The capacity of one machine. Values that were not measured are assumptions of the plan. Options can change them. */
 export interface Hardware {
   /** The share of a machine's capacity that a plan uses. */
   readonly headroom: number
   readonly sessionsPerBroker: number
   readonly brokerMb: number
   readonly cellCores: number
-  /** The gain of Postgres from each further core, as a share of the first one. */
+  /** How much each additional core adds to Postgres' capacity, as a share of the first core. */
   readonly cellCoreShare: number
   readonly cellDiskGb: number
   readonly cellMemoryGb: number
@@ -89,7 +89,7 @@ export interface CapacityPlan {
   readonly brokersOfLargestMesh: number
 }
 
-/** The load of one broker at the peak. Spare brokers carry no load. */
+/** The load of one broker at the peak. Spare brokers have no load. */
 export interface BrokerShare {
   readonly sessions: number
   readonly perSecond: number
@@ -120,7 +120,7 @@ const DAY_SECONDS = 86_400
 const GB = 1e9
 /** A fuller disk has no room for a late vacuum or for a mesh that moves in. */
 const DISK_FILL = 0.7
-/** Settled rows remain until a vacuum: at 2,000 messages per second they doubled the queue. */
+/** The factor by which settled rows enlarge the queue until a vacuum: at 2,000 messages per second, they doubled it. */
 const DEAD_SHARE = 2
 
 export function planFor(load: Load, hardware: Hardware, figures: Figures): CapacityPlan {
@@ -150,8 +150,8 @@ interface World {
 }
 
 /**
- * Raises the number of cells until they can carry the load. Rounding up to equal numbers of brokers per cell adds
- * brokers, which lowers the rate of each broker and so raises the cost per message.
+ * Increases the number of cells until they can carry the load. Rounding up to the same number of brokers in each cell
+ * adds brokers, which lowers the rate of each broker and so increases the cost per message.
  */
 function settleCells(wanted: number, { load, hardware, figures }: World) {
   let cells = 1
@@ -176,7 +176,7 @@ function brokerNeedsOf(load: Load, hardware: Hardware, { figures, peak }: { figu
   ]
 }
 
-/** @param total - the whole load on one cell */
+/** Returns the needs of a cell. @param total - the whole load on one cell */
 function cellNeedsOf(total: CellShare, hardware: Hardware): Need[] {
   const { headroom } = hardware
   const cores = 1 + (hardware.cellCores - 1) * hardware.cellCoreShare
@@ -241,7 +241,7 @@ function walOf(load: Load, figures: Figures, walBytes: number): number {
 interface Held {
   readonly waiting: number
   readonly aDay: number
-  /** The number of commits per message; 1 if each message has a separate commit. */
+  /** The number of commits per message; 1 if each message has its own commit. */
   readonly commits: number
   readonly peers: number
 }

@@ -1,4 +1,6 @@
-/** Renders a plan and its simulation as text for a terminal, and the tables of docs/CAPACITY.md from the same figures. */
+/**
+ * Renders a plan and its simulation for a terminal. Also renders the tables of docs/CAPACITY.md from the same figures.
+ */
 
 import { join } from 'node:path'
 import {
@@ -68,7 +70,7 @@ function remarkOf(load: Load, { brokersOfLargestMesh }: CapacityPlan): string {
 const perPeak = ({ average, peak }: CapacityPlan['perSecond']): string =>
   `${figure(average)} messages/s, ${figure(peak)} at the peak`
 
-/** Lists first the need that decides. */
+/** Lists the needs, beginning with the one that decides. */
 const needsText = (needs: readonly Need[]): string =>
   needs.map(({ what, count: n }) => `${what} ${n < 0.01 ? '<0.01' : figure(n)}`).join(', ')
 
@@ -76,7 +78,7 @@ interface Simulated extends Planned {
   readonly figures: Figures
 }
 
-/** Upper bounds for the simulation of large plans, because the shares hardly change beyond them. */
+/** The maximum sizes in a simulation. Beyond them, the shares hardly change. */
 const SHARDS_MAX = 200
 const MESHES_MAX = 50_000
 const SESSIONS_MAX = 50_000
@@ -91,7 +93,10 @@ function placementOf(
   return { shards, meshes, outcome: checkPlacement({ shards, meshes, spread, seed: SEED }) }
 }
 
-/** Returns the handshakes that a survivor can perform, with its own core and the database. */
+/**
+ * Returns the number of handshakes per second that a surviving broker can perform; its own core and the database limit
+ * it.
+ */
 function handshakeRate({ plan, hardware, figures }: Simulated): number {
   const survivors = Math.max(1, plan.brokersPerCell - 1)
   const { brokerUs, postgresUs } = figures.handshake
@@ -203,7 +208,7 @@ function sizeTable(figures: Figures): string {
   )
 }
 
-/** The name of a row, and its differences from the usual load. */
+/** The example plans: the name of a row, and how its load differs from the usual one. */
 const EXAMPLES: readonly (readonly [name: string, load: Partial<Load>])[] = [
   ['a team', { peers: 1_000 }],
   ['a company', { peers: 100_000 }],

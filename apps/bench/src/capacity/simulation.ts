@@ -1,8 +1,8 @@
 /**
  * Simulates a plan in two ways. The placement check shows how evenly the real placement distributes meshes, and how
  * many change their home when a shard joins or leaves. The storm simulates how the peers of a dead broker reconnect to
- * the other brokers, with the delays of the SDK. The storm models a broker only by its handshakes per second and the
- * number of waiting connections that it allows.
+ * the other brokers, with the delays of the SDK. In the storm, a broker is characterized only by its handshakes per
+ * second and the number of waiting connections that it allows.
  */
 import { homeOf } from '@sealpost/core'
 import { backoffMs } from '@sealpost/sdk/backoff'
@@ -12,24 +12,24 @@ export interface PlacementSetup {
   readonly shards: number
   readonly meshes: number
   /**
-   * Standard deviation of the logarithm of the mesh size. With 0 all meshes are equal; with 1.5 a tenth of them has
-   * half of all peers.
+   * The standard deviation of the logarithm of the mesh size. With 0, all meshes have the same size; with 1.5, a tenth
+   * of them has half of all peers.
    */
   readonly spread: number
   readonly seed: number
 }
 
-/** Shares of all peers, except in the last field. */
+/** The result of the placement check. Shares are shares of all peers. */
 export interface PlacementOutcome {
-  /** The fullest shard's load relative to the mean. */
+  /** The load of the fullest shard, relative to the mean. */
   readonly fullest: number
   readonly emptiest: number
-  /** The share of peers whose mesh gets another home when a shard joins; the minimum is 1 / (shards + 1). */
+  /** The share of peers whose mesh moves to another home when a shard joins; the minimum is 1 / (shards + 1). */
   readonly movedByNewShard: number
   readonly movedByLoss: number
-  /** The largest growth of a shard after the loss of another shard, relative to the shard's load before the loss. */
+  /** The largest growth of a shard after another one is lost, relative to the load of the shard before the loss. */
   readonly fullestHeir: number
-  /** The number of meshes that moved between two shards although both existed before and after. */
+  /** The number of meshes that moved between two shards although both shards existed before and after. */
   readonly movedInVain: number
 }
 
@@ -124,7 +124,9 @@ interface DisconnectedPeer {
 interface Survivor {
   readonly unproven: DisconnectedPeer[]
   taken: number
-  /** The number of handshakes that the survivor can perform; a fraction is carried over to the next step. */
+  /**
+   * The number of handshakes that the survivor can perform in this step. A fraction is carried over to the next step.
+   */
   due: number
 }
 
@@ -141,7 +143,7 @@ export function weatherStorm(setup: StormSetup): StormOutcome {
 
 class Storm {
   nowMs = 0
-  /** The time at which each peer was reconnected. */
+  /** When each peer was connected again. */
   readonly back: number[] = []
   readonly #setup: StormSetup
   readonly #random: Random
@@ -182,7 +184,7 @@ class Storm {
     }
   }
 
-  /** Returns for each peer the survivor that is the new home of its mesh. */
+  /** Returns the new home of each peer's mesh, one of the survivors. */
   #heirs(): Survivor[] {
     const { sessions, meshPeers, survivors } = this.#setup
     const names = Array.from({ length: survivors }, (_, i) => String(i))

@@ -1,4 +1,4 @@
-/** Tests the drain probe as engineers run it. */
+/** Tests the drain probe as an engineer runs it. */
 import { join } from 'node:path'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { expect, test } from 'vitest'

@@ -1,7 +1,8 @@
 /**
- * Measures the cost of claims and settles in Postgres during a long drain, per 100,000 deliveries: `bun scripts/drain.ts`, or
- * with `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code claims and settles them, over two
- * connections. Unlike `load-test.ts --soak 5s --backlog 1000000`, this runs no broker and no client.
+ * Measures the cost of claims and settles in Postgres during a long drain, per 100,000 deliveries: `bun
+ * scripts/drain.ts`, or with `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code
+ * claims and settles them over two connections. Unlike `load-test.ts --soak 5s --backlog 1000000`, this probe runs no
+ * broker and no client.
  */
 
 import { generateMesh, newMeshId } from '@sealpost/harness/members/mesh'
@@ -58,11 +59,14 @@ interface DrainStep {
 }
 
 const STEP = 100_000
-/** The number of sessions for which one statement claims in a busy drain, and of deliveries that a session accepts. */
+/**
+ * The number of sessions for which one statement claims in a busy drain. Below it: the number of deliveries that a
+ * session accepts.
+ */
 const WANTS = 16
 const LIMIT = 256
 const LIMIT_BYTES = 1024 * 1024
-/** The size for a message of 200 bytes. */
+/** The size of the envelope of a message of 200 bytes. */
 const ENVELOPE_BYTES = 304
 const PATIENCE_MS = 600_000
 
@@ -170,7 +174,7 @@ class Meter {
       ),
     )
     const { claims, settles, ...figures } = row!
-    const secondsOf = (pid: number) => processFacts(pid)?.cpuSeconds ?? Number.NaN // unknown for a server on another machine
+    const secondsOf = (pid: number) => processFacts(pid)?.cpuSeconds ?? Number.NaN // unknown if the server is on another machine
     return { ...figures, atMs: performance.now(), claimSeconds: secondsOf(claims), settleSeconds: secondsOf(settles) }
   }
 }

@@ -1,4 +1,4 @@
-/** Checks that the generated figures of the documents match docs/benchmarks/results.json. */
+/** Checks that the generated figures in the documents match docs/benchmarks/results.json. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fillPage } from '@sealpost/harness/report/text'

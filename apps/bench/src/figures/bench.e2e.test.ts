@@ -20,7 +20,10 @@ async function run(words: string[], env: Record<string, string> = {}) {
   return { code: await child.exited, err }
 }
 
-/** One part per kind of result. `parts.test.ts` tests the arguments of the others, whose results come from the committed file. */
+/**
+ * One part for each kind of result. The results of the other parts come from the committed file, and `parts.test.ts`
+ * tests their arguments.
+ */
 const MEASURED = ['burst', 'small', 'pairs', 'shards', 'connections', 'idle', 'torture', 'soak-backlog']
 
 test('a part of each kind runs, and every part fills its table and its chart', { timeout: 600_000 }, async () => {

@@ -1,9 +1,9 @@
 /**
- * Measures every figure of the documents. Runs the programs of each part, stores their results in
- * docs/benchmarks/results.json, and writes from it the tables and charts of docs/BENCHMARKS.md, the figures of
+ * Measures every figure in the documents. Runs the programs of each part and stores their results in
+ * docs/benchmarks/results.json. From these results, writes the tables and charts of docs/BENCHMARKS.md, the figures in
  * README.md and docs/PROMISES.md, and the tables of docs/CAPACITY.md.
  *
- * bun scripts/bench.ts [--only burst,paced] [--with-soak]      --help lists the options
+ * bun scripts/bench.ts [--only burst,paced] [--with-soak] --help lists the options
  *
  * `parts.ts` lists the programs.
  */
@@ -22,7 +22,7 @@ import { type Measured, type Measurement, measure, type Results, readResults, wr
 
 const ROOT = join(import.meta.dirname, '../../../..')
 const DOCS = join(ROOT, 'docs')
-/** Tiny runs mostly wait, so several run at once. */
+/** Tiny runs spend most of their time waiting, so several run concurrently. */
 const TINY_AT_ONCE = 4
 
 async function bench(options: BenchOptions, teardown: Teardown): Promise<number> {
@@ -31,7 +31,8 @@ async function bench(options: BenchOptions, teardown: Teardown): Promise<number>
     ? await readResults(resultsIn(folder))
     : await measureAll(options, folder, teardown)
   await render(results, folder)
-  // Tiny runs are too short for a soak and too concurrent for a scenario, so only their messages are checked.
+  // Returns whether the requirements are judged. Tiny runs are too short for a soak, and other runs disturb a scenario,
+  // so only their messages are checked.
   const isJudged = ({ result }: Measured) => !(options.isTiny && (result.soak || result.scenarios || result.torture))
   const isFailed = (run: Measured) => run.exitCode !== 0 && isJudged(run)
   const failed = Object.values(results).flatMap((runs) => Object.values(runs).filter(isFailed))
@@ -41,7 +42,7 @@ async function bench(options: BenchOptions, teardown: Teardown): Promise<number>
 
 const resultsIn = (folder: string): string => join(folder, 'benchmarks/results.json')
 
-/** Keeps the results of other parts, and writes each part as soon as it is measured. */
+/** Measures the chosen parts. Keeps the results of other parts, and writes each part as soon as it is measured. */
 async function measureAll(options: BenchOptions, folder: string, teardown: Teardown): Promise<Results> {
   await mkdir(join(folder, 'benchmarks'), { recursive: true })
   const scratch = await temporaryFolder('bench', teardown)

@@ -1,4 +1,4 @@
-/** Lists the pages with generated figures, their sentences about the torture, and their charts. */
+/** Defines the pages with generated figures, their sentences about the torture test, and their charts. */
 
 import { type Chart, drawChart, PERCENTILE_AXIS, spectrumLine } from '@sealpost/harness/report/chart'
 import { count, plural } from '@sealpost/harness/report/text'
@@ -36,7 +36,7 @@ export function tortureClause(measured: Measured | undefined): string | null {
   return `${how}of ${count(acked)} acknowledged messages, ${broken}`
 }
 
-/** Returns the figures for a table cell. */
+/** Returns the figures of the torture test for a table cell. */
 export function tortureCell(measured: Measured | undefined): string | null {
   const figures = measured?.result.torture
   if (!figures) return null
@@ -47,7 +47,7 @@ export function tortureCell(measured: Measured | undefined): string | null {
 const faultsText = ({ faults, kinds }: TortureFigures): string =>
   `${plural(faults, 'fault')} of ${plural(kinds, 'kind')}`
 
-/** Returns the command's arguments, because the sentence names the program itself. */
+/** Returns the arguments of the command, for a sentence that already names the program. */
 const wordsOf = ({ command }: Measured): string => command.replace('bun scripts/torture.ts ', '')
 
 export function chartsOf(results: Results): Record<string, string> {

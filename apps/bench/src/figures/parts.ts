@@ -1,4 +1,6 @@
-/** Lists the parts of the benchmark: each part's programs, and their tiny forms, which only prove that they work. */
+/**
+ * Lists the parts of the benchmark: the programs of each part, and their tiny forms, which only prove that they work.
+ */
 import { parseArgs } from '@sealpost/harness/programs/command'
 import { Command, InvalidArgumentError } from 'commander'
 
@@ -6,7 +8,7 @@ export type Script = 'load-test.ts' | 'torture.ts'
 
 export interface BenchRun {
   readonly key: string
-  /** A file in `scripts/`; the default is the load test. */
+  /** A file in `scripts/`. Default: the load test. */
   readonly script?: Script
   readonly words: string
   /** The arguments for the same run with a handful of messages; null if other runs of the part cover it. */
@@ -16,11 +18,11 @@ export interface BenchRun {
 export interface Part {
   readonly name: string
   readonly runs: readonly BenchRun[]
-  /** Whether it takes tens of minutes, and so runs only on request. */
+  /** Whether the part takes tens of minutes, so that it runs only on request. */
   readonly isLong: boolean
 }
 
-/** The pairs of runs, in alternation. The documents state the median ratio. */
+/** The numbers of the pairs of runs, which alternate. The documents contain the median ratio. */
 const PAIRS = [1, 2, 3]
 const PEERS = [10, 25, 50, 100, 200]
 /** The number of messages that all peers send together. */
@@ -115,7 +117,7 @@ export interface BenchOptions {
   readonly isTiny: boolean
   readonly hasSoak: boolean
   readonly isRenderOnly: boolean
-  /** The output folder; the default is docs/. */
+  /** The output folder. Default: docs/. */
   readonly into: string | null
 }
 
@@ -127,7 +129,7 @@ interface Given {
   into?: string
 }
 
-/** Exits for help, and with 2 for invalid usage. */
+/** Reads the options. Exits after the help, and with 2 if the arguments are invalid. */
 export function readOptions(args: readonly string[]): BenchOptions {
   const names = PARTS.map(({ name }) => name).join(', ')
   const command = new Command('bun scripts/bench.ts')

@@ -1,4 +1,7 @@
-/** Reads and writes the measurements in `results.json`, from which all tables and charts are made, and runs their programs. */
+/**
+ * Reads and writes `results.json`, whose measurements all tables and charts are generated from. Also runs the programs
+ * that measure.
+ */
 
 import { join } from 'node:path'
 import type { Machine } from '@sealpost/harness/programs/machine'
@@ -24,7 +27,7 @@ export type RunResult = Partial<LoadResult> &
 
 export interface Measured {
   readonly command: string
-  /** 0 if nothing was lost and all requirements held. */
+  /** 0 if nothing was lost and all requirements were met. */
   readonly exitCode: number
   readonly machine: Machine
   readonly result: RunResult
@@ -65,10 +68,10 @@ export interface Measurement {
   readonly signal: AbortSignal
 }
 
-/** @throws OperatingError `bench_failed` with the program's own error if it has no result */
+/** Runs a program. @throws OperatingError `bench_failed` with the program's own error, if there is no result */
 export async function measure({ script, words, folder, env, machine, signal }: Measurement): Promise<Measured> {
   const jsonFile = join(folder, `${crypto.randomUUID()}.json`)
-  // The torture prints its JSON; the load test writes it to a file.
+  // The torture test prints its JSON; the load test writes it to a file.
   const json = script === 'torture.ts' ? ['--json'] : ['--json', jsonFile]
   const child = Bun.spawn([process.execPath, join(SCRIPTS, script), ...words.split(' '), ...json], {
     env: { ...process.env, ...env },

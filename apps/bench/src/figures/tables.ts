@@ -1,6 +1,5 @@
 /**
- * Renders the generated parts of README and docs/BENCHMARKS.md, by the names of their markers. A part is null if
- * nothing of it has been measured yet.
+ * Renders the generated parts of README.md and docs/BENCHMARKS.md. A part is null if none of it has been measured yet.
  */
 import { count, figure, markdownTable, median, orDash } from '@sealpost/harness/report/text'
 import { YARDSTICK_NAMES } from '@sealpost/loadtest/environment/environment'
@@ -56,7 +55,7 @@ function machineText(results: Results): string | null {
   return `Measured on ${date}: ${hardware}; ${software}; Bun ${bun}; ${commitsText(results)}.`
 }
 
-/** A part is measured at one commit, but different parts at different commits. */
+/** Lists the commits. Each part is measured at one commit, but different parts may have different commits. */
 function commitsText(results: Results): string {
   const shaOf = ([, runs]: [string, Results[string]]) => Object.values(runs)[0]?.machine.gitSha ?? 'unknown'
   const parts = Map.groupBy(Object.entries(results), shaOf)
@@ -231,7 +230,7 @@ function shardCells(result: LoadResult): string[] {
   return [...speed, cpu.join(', '), count(faults)]
 }
 
-/** Renders the table of the scenario, with one row per step, and its facts. */
+/** Renders the scenario: a table with one row per step, and its facts. */
 export function connectionsTable(measured: Measured | undefined): string | null {
   const [scenario] = measured?.result.scenarios ?? []
   const [sheet] = scenario?.sheets ?? []
@@ -303,12 +302,15 @@ export function backlogTable(measured: Measured | undefined): string | null {
   )
 }
 
-/** The small bursts, for the numbers of peers that both sources measured. */
+/** The numbers of peers that both sources measured with small bursts. */
 const SIZES = [10, 50, 100]
 
 type Row = readonly [name: string, published: string, rerun: string, own: string | null]
 
-/** Renders the README's table: v0.1.0 of the earlier project, as published and as rerun, beside the current measurements. */
+/**
+ * Renders the README's table: v0.1.0 of the earlier project, as published and as rerun, next to the current
+ * measurements.
+ */
 export function comparedTable(results: Results): string | null {
   const burst = loadIfRun(results.burst?.burst)
   if (!burst) return null

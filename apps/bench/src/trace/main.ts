@@ -1,6 +1,6 @@
 /**
- * Prints which files and functions of the broker one plain envelope and its settle pass through:
- * `bun scripts/trace-message.ts [--functions] [--json]`.
+ * Prints the files and functions of the broker that one plain envelope and its settle pass through: `bun
+ * scripts/trace-message.ts [--functions] [--json]`.
  */
 
 import { parseArgs, runCommand } from '@sealpost/harness/programs/command'

@@ -10,20 +10,20 @@ import { migrate } from '@sealpost/schema'
 import { connect } from '@sealpost/sdk'
 import type { Recording } from './preload.ts'
 
-/** Files that only read and write bytes, and do not count as steps of the path. */
+/** Files that only read and write bytes. They don't count as steps of the path. */
 const BYTE_FILES = [
   ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts'],
   ...['packages/queue/src/postgres/batch-writer.ts', 'packages/std/src/encodings.ts'],
 ]
-/** Background work: scans for operators, and replies to statements that postgres.js runs. */
+/** Files of background work: scans for operators, and replies to statements that postgres.js runs. */
 const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts', 'packages/pg/src/connection.ts']
 /** The function that starts the driver's periodic work, such as the session scan. */
 const PERIODIC = 'packages/driver/src/background.ts every'
 const PRELOAD = join(import.meta.dirname, 'preload.ts')
-/** Several rounds, since the census and other timers run in some of them. */
+/** Several rounds, because the census and other timers run in some of them. */
 const ROUNDS = 7
-/** Longer than the SDK collects settles (100 ms), and longer than a commit takes on a busy machine. */
+/** Longer than the SDK collects settles (100 ms) and longer than a commit takes on a busy machine. */
 const REST_MS = 400
 
 export interface MessageTrace {
@@ -34,7 +34,7 @@ export interface MessageTrace {
 }
 
 export interface PathTrace {
-  /** The functions in the order of their first calls. */
+  /** The files, in the order in which they are first entered. */
   readonly files: readonly string[]
   /** The number of calls from one file into another. */
   readonly moves: number
@@ -93,7 +93,7 @@ async function openTracedBroker(teardown: Teardown) {
   return { mesh, broker, recordings }
 }
 
-/** Finds the recordings among the lines of the broker's log. */
+/** Finds the recordings in the broker's log. */
 class Recordings {
   readonly #made: Recording[] = []
   #waiting: ((recording: Recording) => void) | null = null

@@ -1,6 +1,6 @@
 /**
- * Preloaded into a broker (`bun --preload`): records which functions of the broker and the packages run. `SIGUSR2`
- * starts and stops a recording; stopping it prints the `Recording` as one line of JSON.
+ * Records which functions of the broker and the packages run, when it is preloaded into a broker (`bun --preload`).
+ * `SIGUSR2` starts and stops a recording; stopping it prints the `Recording` as one line of JSON.
  */
 import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
@@ -11,7 +11,10 @@ export type TracedCall = readonly [functionNo: number, callerNo: number]
 export interface Recording {
   /** The functions that were entered, each listed once. */
   readonly functions: readonly { readonly file: string; readonly name: string }[]
-  /** Each call in order: the index of the function and that of the calling call, or -1 for a call by the runtime. */
+  /**
+   * The calls in order. Each contains the index of its function, and the index of the call that made it; -1 for a call
+   * by the runtime.
+   */
   readonly calls: readonly TracedCall[]
 }
 
@@ -25,7 +28,7 @@ const { reporter, stack } = stackReporter((functionId, caller) =>
 )
 Object.assign(globalThis, { __trace: reporter })
 
-// Repeating timers belong to no message.
+// Repeating timers don't belong to a message.
 const { setInterval } = globalThis
 globalThis.setInterval = ((run: (...args: unknown[]) => void, ...rest: unknown[]) =>
   Reflect.apply(setInterval, globalThis, [
@@ -53,7 +56,7 @@ Bun.plugin({
 
 process.on('SIGUSR2', () => {
   if (calls === null) {
-    stack.length = 0 // frames of calls that began before this recording
+    stack.length = 0 // removes the frames of calls that began before this recording
     calls = []
   } else {
     process.stdout.write(`${JSON.stringify(recordingOf(calls))}\n`)

@@ -1,4 +1,4 @@
-/** Parses the arguments and environment variables of the load test, and checks them before anything starts. */
+/** Parses the arguments and environment variables of the load test. Checks them before anything starts. */
 
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
@@ -25,12 +25,12 @@ import {
 
 export interface LoadOptions extends WorkloadOptions, ReportOutput {
   readonly against: Yardstick | null
-  /** Other servers to compare with; replaces the run. */
+  /** The comparison with other servers, which replaces the run; null if there is none. */
   readonly comparison: ComparisonOptions | null
   readonly soak: SoakOptions | null
   /** The number of silent sessions. They replace the messages. */
   readonly idle: number | null
-  /** The scenarios to run. They replace a run with the options above. */
+  /** The scenarios to run. They replace the run that the options above describe. */
   readonly scenarios: readonly Scenario[]
 }
 
@@ -39,7 +39,7 @@ type Variables = Readonly<Record<string, string | undefined>>
 const DRAIN_MS = 60_000
 
 /**
- * Prints the help or the usage itself.
+ * Reads the options. Prints the help or an error itself.
  * @param output - receives the printed text; default: the streams of this process
  * @returns the exit code instead of options if there is nothing to run
  */
@@ -58,7 +58,7 @@ export function readArguments(
   }
 }
 
-/** Returns the runs in order: one, or those of a sweep. */
+/** Returns the plan of each run, in order: one plan, or those of a sweep. */
 export function shapesOf({ isSweep, peers, messages }: LoadOptions): { peers: number; messages: number }[] {
   if (!isSweep) return [{ peers, messages }]
   return SWEEP_PEERS.filter((each) => each <= peers).map((each) => ({ peers: each, messages: SWEEP_MESSAGES }))
@@ -138,7 +138,7 @@ function askedOf({ args, processedArgs }: Command, seconds: number | undefined):
 
 const scenarioNamed = (named: string): Scenario => SCENARIOS.find(({ name }) => name === named)!
 
-/** Splits a variable's value at its commas. */
+/** Splits the value of a variable at its commas. */
 const listOf = (text = ''): string[] => text.split(',').filter((item) => item !== '')
 
 function paceOf(given: Given): Pick<LoadOptions, 'rate' | 'seconds' | 'soak'> {
@@ -166,7 +166,7 @@ const EXCLUSIVE: readonly (readonly (keyof Given)[])[] = [
   ['idle', 'baseline', 'against'],
   ['group', 'baseline', 'against'],
 ]
-/** Options that a burst excludes. */
+/** Options that can't be combined with a burst. */
 const NO_BURST = ['rate', 'soak', 'idle', 'group', 'scenario', 'all'] as const
 
 const FOR_ONE_BROKER = ['idle', 'group', 'scenario', 'all', 'baseline', 'against', 'backlog'] as const
@@ -185,7 +185,7 @@ function faultOfArguments(given: Given): string | null {
   )
 }
 
-/** Options that require another option, or its absence. */
+/** Checks options that require or exclude another option. */
 function faultOfCombination(given: Given): string | null {
   const { soak, holdTransaction } = given
   if (given.pack && NO_BURST.some((name) => given[name] !== undefined)) return '--pack requires a burst'
@@ -219,7 +219,7 @@ function faultOfComparison(given: Given): string | null {
 
 const optionNamed = (name: string): string => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
-/** Checks the file at startup, because otherwise a run of minutes could fail at its end. */
+/** Checks the output file at startup; otherwise, a run of minutes could fail at its end. */
 function faultOfOutput(option: string, file: string | undefined): string | null {
   if (file === undefined) return null
   const isFolder = (path: string) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true

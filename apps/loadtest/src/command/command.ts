@@ -11,13 +11,13 @@ import { SCENARIOS } from '../scenarios/registry.ts'
 export const SOAK_RATE = 2000
 export const IDLE_SECONDS = 20
 export const COMPARED_SECONDS = 10
-/** Several client programs, because Redis would be limited by a single one. */
+/** The number of client programs in a comparison. A single one would limit Redis. */
 export const COMPARED_GENERATORS = 2
 export const GENERATORS = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
 
 const UNITS = { s: 1, m: 60, h: 3600 } as const
 
-/** @returns the duration in seconds */
+/** Returns a parser for durations, whose result is in seconds. */
 function duration(min: number, max: number): (text: string) => number {
   return (text) => {
     const [, number, unit] = /^(\d{1,6})(s|m|h)$/.exec(text) ?? []
@@ -27,7 +27,7 @@ function duration(min: number, max: number): (text: string) => number {
   }
 }
 
-/** The options as returned by commander. */
+/** The options as commander returns them. */
 export interface Given {
   rate?: number
   seconds?: number

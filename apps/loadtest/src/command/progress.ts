@@ -1,4 +1,4 @@
-/** Shows progress on standard error: a bar on a terminal, or a line every five seconds elsewhere. */
+/** Shows progress on standard error: a bar on a terminal, otherwise a line every five seconds. */
 
 import { count } from '@sealpost/harness/report/text'
 import progress, { type SingleBar } from 'cli-progress'

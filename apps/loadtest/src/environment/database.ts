@@ -25,7 +25,7 @@ export interface RelationFacts {
   readonly bytes: number
   /** The size of a table with its indexes and TOAST; null for an index. */
   readonly bytesInAll: number | null
-  /** The number of dead rows in the statistics, which are up to a second late; 0 for an index. */
+  /** The number of dead rows according to the statistics, which are up to a second late; 0 for an index. */
   readonly dead: number
   /** The rows inserted minus the rows deleted since the statistics began. An exact count would scan the table. */
   readonly rows: number
@@ -35,7 +35,7 @@ export interface RelationFacts {
 const HOT_TABLES = ['message_queue', 'dedupe_ledger', 'session', 'sender_mark']
 const OPTIONS = { connections: 1, statementTimeoutMs: 120_000, queryTimeoutMs: 125_000 }
 const CHUNK = 1000
-/** The number of statements to report, by total time. */
+/** The maximum number of statements to report, those with the largest total time. */
 const STATEMENTS_MAX = 200
 
 export class LoadDatabase {
@@ -49,7 +49,7 @@ export class LoadDatabase {
     return new LoadDatabase(await openDatabase(url, { ...OPTIONS, applicationName: 'sealpost load test' }))
   }
 
-  /** Connects with the same settings as the broker. */
+  /** Reads facts about the server. Connects with the same settings as the broker. */
   async facts(): Promise<PostgresFacts> {
     const [row] = await this.#db.run(
       (sql) => sql<{ version: string; fsync: string; commit: string; pid: number }[]>`
@@ -61,8 +61,8 @@ export class LoadDatabase {
   }
 
   /**
-   * A connection reports its statistics at the end of a transaction, at most once a second. Before reading them, wait a
-   * second and let the broker commit something (`tap`).
+   * Reads the server's counters. A connection reports its statistics at the end of a transaction, at most once a
+   * second. So wait for a second before you call this, and let the broker commit something (`tap`).
    */
   async counters(): Promise<DatabaseCounters> {
     const [row] = await this.#db.run(
@@ -97,7 +97,7 @@ export class LoadDatabase {
     await this.#db.run((sql) => sql`create extension if not exists pg_stat_statements`)
   }
 
-  /** Returns null if the server does not count statements, or hides the counts from this login. */
+  /** Returns null if the server does not count statements, or doesn't show the counts to this login. */
   statements(): Promise<StatementStats[] | null> {
     return readStatementStats(this.#db, STATEMENTS_MAX)
   }
@@ -110,7 +110,7 @@ export class LoadDatabase {
     return enrolMembers(this.#db, members)
   }
 
-  /** Stops counting at `most`. */
+  /** Returns whether at most this many deliveries are queued. Stops counting beyond that. */
   async holdsAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
     const [row] = await this.#db.run(
       (sql) => sql<{ holds: boolean }[]>`
@@ -139,7 +139,7 @@ export class LoadDatabase {
     return found
   }
 
-  /** @param meshIds - null for all meshes */
+  /** Counts the queued deliveries. @param meshIds - null for all meshes */
   async countQueued(meshIds: readonly MeshId[] | null): Promise<number> {
     const meshes = meshIds && arrayOf(meshIds)
     const [row] = await this.#db.run(
@@ -168,7 +168,7 @@ export class LoadDatabase {
   }
 }
 
-/** The databases of all cells together. */
+/** The databases of all cells. */
 export class Databases {
   readonly cells: readonly LoadDatabase[]
 
@@ -197,7 +197,7 @@ export class Databases {
     }
   }
 
-  /** Stops counting at `most` if there is only one cell. */
+  /** Returns whether at most this many deliveries are queued. If there is only one cell, stops counting beyond that. */
   async holdAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
     if (this.cells.length > 1) return (await this.countQueued(meshIds)) <= most
     return this.first.holdsAtMost(meshIds, most)

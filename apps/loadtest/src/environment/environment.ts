@@ -1,6 +1,7 @@
 /**
- * Provides the environment that the peers connect to: existing brokers and databases, or ones that the test starts and ends. A
- * run can be compared with a baseline: the same peers and protocol with a relay or a plain queue (`proxy-broker.ts`).
+ * Provides the environment that the peers connect to: existing brokers and databases, or ones that the test starts and
+ * ends. A run can be compared with a baseline: the same peers and protocol, but with a relay or a plain queue instead
+ * of the broker (`proxy-broker.ts`).
  */
 
 import { join } from 'node:path'
@@ -16,21 +17,21 @@ import { OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import { Databases, LoadDatabase, type PostgresFacts } from './database.ts'
 import type { ProxySetup } from './proxy-broker.ts'
 
-/** A broker. Values that are not known are null. */
+/** A broker. Unknown values are null. */
 export interface Shard extends BrokerAddress {
   readonly pid: number | null
-  /** The address that serves its metrics. */
+  /** The address at which the broker serves its metrics. */
   readonly adminUrl: string | null
 }
 
-/** The environment that a run needs. */
+/** What a run needs from its environment. */
 export interface RunTarget {
   /** The brokers, cell by cell. */
   readonly shards: readonly Shard[]
   readonly postmasterPids: readonly number[]
   /** Null for a baseline. */
   readonly databases: Databases | null
-  /** Rejects when something that the test started ends early. */
+  /** Rejects if something that the test has started ends early. */
   readonly failed: Promise<never>
 }
 
@@ -40,12 +41,14 @@ export interface Environment extends RunTarget {
   readonly databaseUrl: string
   readonly facts: PostgresFacts
   readonly version: BrokerVersion
-  /** False for a database that outlives the test. */
+  /** Whether the test has started the database. Other databases outlive the test. */
   readonly isDatabaseOurs: boolean
 }
 
 interface BrokerVersion {
-  /** `unknown` for a broker that the test did not start, because `/version` does not name a commit. */
+  /**
+   * The commit of the broker; `unknown` if the test did not start it, because `/version` does not contain the commit.
+   */
   readonly gitSha: string
   readonly limits: 'on' | 'off'
   readonly brokerKey: PeerKey
@@ -53,14 +56,14 @@ interface BrokerVersion {
 
 export interface EnvironmentOptions extends ShardOptions, PostgresOptions {
   readonly cells: number
-  /** The URLs of running brokers; if empty, the test starts its own. */
+  /** The URLs of running brokers. If there are none, the test starts its own. */
   readonly brokerUrls: readonly string[]
   readonly brokerKey: string | undefined
   readonly brokerPids: readonly number[]
 }
 
 interface ShardOptions {
-  /** Arguments that are passed to Bun before each program. */
+  /** Arguments for Bun, before the file of each program. */
   readonly runtimeArgs: readonly string[]
   readonly limits: 'on' | 'off'
   readonly isThroughDrain: boolean
@@ -104,7 +107,10 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
 
 const COUNTING = { shared_preload_libraries: 'pg_stat_statements' }
 
-/** Returns the settings that docs/OPERATIONS.md recommends. The WAL can grow until the messages are stored and drained. */
+/**
+ * Returns the settings that docs/OPERATIONS.md recommends. The WAL must have room to grow until the messages are stored
+ * and drained.
+ */
 const sizedFor = (backlog: number) => ({
   shared_buffers: `${256 + Math.ceil(backlog / 1000)}MB`,
   max_wal_size: `${1024 + Math.ceil(backlog / 250)}MB`,
@@ -139,7 +145,7 @@ async function startShards(databaseUrls: readonly string[], options: ShardOption
   const env = {
     BROKER_KEY_FILE: await newBrokerKeyFile(teardown),
     LIMITS: limits,
-    PLACEMENT: 'any', // the test decides which peer connects to which broker
+    PLACEMENT: 'any', // because the test decides which peer connects to which broker
     ...(isThroughDrain && { INSERT_LEASE: 'off' }),
   }
   for (const url of databaseUrls) await migrate(url)
@@ -191,7 +197,7 @@ export interface YardstickSetup extends PostgresOptions {
   readonly runtimeArgs: readonly string[]
 }
 
-/** Starts a baseline and passes it the members of the mesh. */
+/** Starts a baseline and sends it the members of the mesh. */
 export async function openYardstick(
   setup: YardstickSetup,
   teardown: Teardown,

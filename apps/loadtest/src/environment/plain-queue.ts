@@ -1,8 +1,9 @@
 /**
- * The second baseline is a conventional queue in Postgres. Each message is an `insert` with its own commit, and is acked after
- * the commit. Each recipient has a loop, woken by the insert, that takes waiting messages with `delete … for update skip locked`.
- * Messages of one sender are stored one after the other, which keeps their order. Sealpost is faster because it stores many
- * messages in one commit, although it does more work: this queue deletes a delivery once it is pushed.
+ * Implements the second baseline, a conventional queue in Postgres. Each message is an `insert` with its own commit,
+ * and is acked after the commit. Each recipient has a loop that an insert wakes and that takes waiting messages with
+ * `delete … for update skip locked`. Messages from one sender are stored one after another, which keeps their order.
+ * Sealpost is faster because it stores many messages in one commit, although it does more work: this queue deletes a
+ * delivery once it is pushed.
  */
 import { openPostgresJs, type Sql } from '@sealpost/pg'
 import { type DeliveryId, type EnvelopeId, fromHex, type PeerKey, toHex } from '@sealpost/std'
@@ -24,9 +25,9 @@ interface Row {
 class PlainQueue implements ProxyBackend {
   readonly #broker: ProxyBroker
   readonly #sql: Sql
-  /** Resolves when all messages of a sender so far are stored. */
+  /** For each sender, resolves when all its messages so far are stored. */
   readonly #tails = new Map<PeerKey, Promise<void>>()
-  /** The recipients whose loop runs; true if a message was stored after the loop's last query. */
+  /** The recipients whose loop is running. True if a message was stored after the loop's last query. */
   readonly #loops = new Map<PeerKey, boolean>()
 
   constructor(broker: ProxyBroker, sql: Sql) {

@@ -1,8 +1,8 @@
 /**
- * A baseline is a program that speaks the broker's protocol with the broker's codec and batching, makes the same signed
- * handshake, and leaves the envelopes to a `ProxyBackend`. By itself it is a relay that stores nothing: it acks and pushes each
- * envelope from memory, in the same turn of the event loop. The time that Sealpost takes beyond the relay is the cost of storing
- * messages.
+ * Implements a baseline: a program that speaks the broker's protocol with the broker's codec and batching, performs the
+ * same signed handshake, and passes the envelopes to a `ProxyBackend`. By itself it is a relay that stores nothing: it
+ * acks and pushes each envelope from memory, in the same turn of the event loop. The additional time that Sealpost
+ * takes is the cost of storing messages.
  */
 import type { BrokerAddress } from '@sealpost/harness/members/mesh'
 import { serveParent } from '@sealpost/harness/programs/child'
@@ -24,7 +24,7 @@ import { type DeliveryId, fromHex, type MeshId, type PeerKey } from '@sealpost/s
 import type { ServerWebSocket } from 'bun'
 
 export interface ProxySetup {
-  /** The seed of its signing key. */
+  /** The seed of the broker's signing key. */
   readonly signingSeed: string
   readonly meshId: MeshId
   readonly bindings: readonly KeyBinding[]
@@ -156,7 +156,7 @@ export class ProxyBroker {
     if (frame.type === 'ping') sendFrame(session, { type: 'pong', ref: frame.ref })
   }
 
-  /** Sends all frames of one event-loop turn together. */
+  /** Sends all frames from one turn of the event loop together. */
   #flushSoon(session: ProxySession): void {
     if (session.isDirty) return
     session.isDirty = true

@@ -1,6 +1,6 @@
 /**
- * Controls the generators of one run: starts them, sends them orders, watches their progress, and collects their
- * records. The sequence of orders is: prepare, connect, exchange, tap, start, tap, collect.
+ * Controls the generators of one run: starts them, sends them commands, watches their progress, and collects their
+ * records. The sequence of commands is: prepare, connect, exchange, tap, start, tap, collect.
  */
 import { join } from 'node:path'
 import type { BrokerAddress, SecretKeys } from '@sealpost/harness/members/mesh'
@@ -20,12 +20,12 @@ export interface Preparation {
   readonly form: Form
   /** Null for the SDK's default. */
   readonly window: number | null
-  /** Whether a peer in a burst makes its calls at once, so that the SDK packs several messages into a frame. */
+  /** Whether a peer in a burst makes all its calls in one turn, so that the SDK packs several messages into a frame. */
   readonly isPacking: boolean
-  /** The keys of all peers, by their number. */
+  /** The keys of all peers, by peer number. */
   readonly peerKeys: readonly PeerKey[]
   readonly secrets: readonly SecretKeys[]
-  /** The prefix of the files for its records. */
+  /** The prefix of the generator's record files. */
   readonly records: string
 }
 
@@ -34,16 +34,16 @@ export type GeneratorOrder =
   | { readonly do: 'connect' | 'exchange' | 'tap' | 'collect' }
   | { readonly do: 'start'; readonly atMs: number }
 
-/** The counts of one generator so far. */
+/** What one generator has done so far. */
 export interface Progress {
-  /** The number of connections, exchanged messages and acks before the run, which shows progress. */
+  /** The number of connections, exchanged messages and acks before the run, to show progress. */
   readonly prepared: number
   readonly called: number
   readonly acked: number
   readonly refused: number
   /** The number of distinct messages that arrived intact. */
   readonly delivered: number
-  /** Whether everything is sent and has a reply, and every expected message has arrived. */
+  /** Whether everything was sent and answered, and every expected message has arrived. */
   readonly isDone: boolean
 }
 
@@ -66,17 +66,17 @@ export type GeneratorReply =
 
 type ReplyTo<Did extends GeneratorReply['did']> = Extract<GeneratorReply, { did: Did }>
 
-/** The delay from the order to the start, so that every generator has received it. */
+/** The delay from the command to the start, so that every generator has received the command. */
 const START_IN_MS = 100
 const LOOK_MS = 100
 
 export type FleetSetup = Omit<Preparation, 'share'> & {
-  /** The peers that the fleet runs; the others of the plan run elsewhere. */
+  /** The peers that the fleet runs. The other peers of the plan run elsewhere. */
   readonly peers: Share
   readonly generators: number
   /** How long to wait for missing replies and messages after the last progress. */
   readonly drainMs: number
-  /** Arguments that are passed to Bun before each generator. */
+  /** Arguments for Bun, before the file of the generator. */
   readonly runtimeArgs: readonly string[]
 }
 
@@ -99,7 +99,7 @@ export class Fleet {
     })
   }
 
-  /** Returns the prefix of each generator's files. */
+  /** The prefixes of the generators' record files. */
   get records(): string[] {
     return this.#generators.map((_, i) => `${this.#setup.records}-${i}`)
   }
@@ -127,7 +127,10 @@ export class Fleet {
     await this.#whileMoving('collecting the statistics', 'tap')
   }
 
-  /** Resolves when every send has a reply and every message has arrived, or after `drainMs` without progress. */
+  /**
+   * Runs the plan. Resolves when every send was answered and every message has arrived, or after `drainMs` without
+   * progress.
+   */
   async run(onProgress: (progress: Progress) => void): Promise<{ startMs: number; isComplete: boolean }> {
     const atMs = clockMs() + START_IN_MS
     for (const generator of this.#generators) generator.send({ do: 'start', atMs })
@@ -165,7 +168,10 @@ export class Fleet {
     return commandAll(this.#generators, orderOf, (reply): reply is ReplyTo<Did> => reply.did === did)
   }
 
-  /** @throws OperatingError `run_stalled` if there is no progress, since a run that has not begun has no verdict */
+  /**
+   * Waits for a step. @throws OperatingError `run_stalled` if there is no progress, since a run that has not begun has
+   * no verdict
+   */
   async #whileMoving<Did extends 'connect' | 'exchange' | 'tap'>(doing: string, did: Did): Promise<ReplyTo<Did>[]> {
     const { drainMs } = this.#setup
     const work = this.#each(did, () => ({ do: did }))

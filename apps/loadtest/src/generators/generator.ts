@@ -1,7 +1,7 @@
 /**
  * Runs a share of the peers as a load generator. Each peer is the real SDK, which seals, sends, waits for the durable
- * ack, opens and compares. The generator records what happens to each message in a log (`record-log.ts`), from which
- * the test later joins both sides.
+ * ack, opens and compares. The generator records what happens to each message in a log (`record-log.ts`), which the
+ * test later uses to join both sides.
  */
 
 import { identityOf } from '@sealpost/harness/members/mesh'
@@ -39,7 +39,7 @@ import { nextTurn, sendAtOnce, sendOnePerTurn, sendPaced } from './senders.ts'
 
 const CONNECTING_AT_ONCE = 16
 const PROGRESS_MS = 200
-/** The beginning of a frame with messages, in both forms. */
+/** The number of a frame with messages, with which its binary form begins. */
 const SEND_NUMBER = clientFrames.find(({ type }) => type === 'send')!.number
 const SEND_START = '{"type":"send",'
 
@@ -76,7 +76,10 @@ class LoadGenerator {
     this.#own = ownOf(plan, share)
   }
 
-  /** Takes messages once all are connected: peers that connect while others receive a backlog connect slowly. */
+  /**
+   * Connects the peers. They receive messages only once all are connected, because peers connect slowly while others
+   * receive a backlog.
+   */
   async connect(): Promise<void> {
     const { share, secrets } = this.#setup
     await ready()
@@ -187,7 +190,7 @@ class LoadGenerator {
     })
   }
 
-  /** Returns a WebSocket class that counts the frames with messages. */
+  /** Returns a WebSocket class that counts frames with messages. */
   #countingWebSocket(): WebSocketConstructor {
     const count = () => (this.#sendFrames += 1)
     return class extends WebSocket {
@@ -231,7 +234,7 @@ class LoadGenerator {
     )
   }
 
-  /** Takes the time when the application has the opened body, not when the frame arrived. */
+  /** Records a message. Its time is when the application has the opened body, not when the frame arrived. */
   #received(recipient: number, { body, sender, envelopeId }: Message): void {
     const atMs = clockMs()
     const { plan, peerKeys } = this.#setup

@@ -1,6 +1,7 @@
 /**
- * Runs silent peers, spread evenly over a few programs. Each has the real SDK, a key and its own WebSocket. They connect in
- * steps, report how long each connection took, partly reconnect, and count the connections that the broker dropped.
+ * Runs silent peers, distributed evenly over a few programs. Each has the real SDK, a key and its own WebSocket. The
+ * peers connect in steps, and some of them reconnect. They report how long each connection took, and count the
+ * connections that the broker dropped.
  */
 
 import { type BrokerAddress, identityOf, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
@@ -17,9 +18,9 @@ export interface IdlePeersSetup {
   readonly mesh: MeshMembers
   readonly broker: BrokerAddress
   readonly programs: number
-  /** Arguments that are passed to Bun. */
+  /** Arguments for Bun. */
   readonly runtimeArgs: readonly string[]
-  /** Rejects when the broker is gone. */
+  /** Rejects when the broker has ended. */
   readonly failed: Promise<never>
 }
 

@@ -1,6 +1,6 @@
 /**
  * Runs a thread that signals when the next message is due. The event loop's own timers are up to a millisecond late,
- * which would count as the broker's latency. A sleeping thread is 0.1 ms late, and takes a twentieth of a core.
+ * which would be attributed to the broker. A sleeping thread is only 0.1 ms late, and takes a twentieth of a core.
  */
 import { dueMs } from './plan.ts'
 

@@ -1,5 +1,5 @@
 /**
- * A plan of a run determines who sends what to whom, when, and through which broker. Each program of a run computes it
+ * Defines the plan of a run: who sends what to whom, when, and through which broker. Each program of a run computes it
  * from the same few numbers. The number of a message determines its sender, recipient, body and due time.
  */
 import { seededRandom } from '@sealpost/std'
@@ -8,47 +8,47 @@ export interface Plan {
   readonly peers: number
   /** The number of messages that all peers send together. */
   readonly total: number
-  /** Messages per second, for all peers together; null to send as fast as each peer's window admits. */
+  /** Messages per second, for all peers together; null means as fast as each peer's window allows. */
   readonly rate: number | null
   readonly payloadBytes: number
   readonly seed: number
-  /** If set, the first half of the peers writes to the second half; otherwise all peers write to all. */
+  /** Whether the first half of the peers writes to the second half. Otherwise, all peers write to all. */
   readonly isOneWay: boolean
   readonly spread: Spread
 }
 
 export interface Spread {
-  /** The number of meshes. Peers write only to others of their mesh; the meshes have equal shares of the peers. */
+  /** The number of meshes. Peers write only to others in their mesh. All meshes have the same number of peers. */
   readonly meshes: number
-  /** The number of Postgres servers; a mesh is in one of them. */
+  /** The number of Postgres servers. Each mesh is on one of them. */
   readonly cells: number
   readonly shards: number
-  /** The share of a mesh's peers that connect to a different shard than the rest, from 0 to 1. */
+  /** The share of a mesh's peers that connect to a different shard than the others, from 0 to 1. */
   readonly cross: number
 }
 
 export const ALONE: Spread = { meshes: 1, cells: 1, shards: 1, cross: 0 }
 
-/** Returns a plan that by default sends messages of 200 bytes in one mesh on one broker. */
+/** Returns a plan. By default, peers send messages of 200 bytes in one mesh on one broker. */
 export const planOf = (differing: Pick<Plan, 'peers'> & Partial<Plan>): Plan => ({
   ...{ total: 0, rate: null, payloadBytes: 200, seed: 1, isOneWay: false, spread: ALONE },
   ...differing,
 })
 
 /**
- * The maximum number of pending calls per peer in a burst. The window admits far fewer; the other calls wait in the
- * SDK, as they do in an application's burst. That wait is the difference between the report's two latency measures.
- * This maximum limits the memory of long runs.
+ * The maximum number of pending calls per peer in a burst. The window allows far fewer; the other calls wait in the
+ * SDK, as in a burst of an application. That wait is the difference between the two latency measures in the report. The
+ * maximum limits the memory of long runs.
  */
 export const CALLS_OPEN_MAX = 1000
 
 /** The number of unacknowledged sends that the SDK allows a peer by default. */
 export const SDK_WINDOW = 64
 
-/** Returns the number of senders, which are the first peers. */
+/** Returns the number of senders. They are the first peers. */
 export const sendersOf = ({ peers, isOneWay }: Plan): number => (isOneWay ? peers / 2 : peers)
 
-/** Messages from one sender have ascending numbers. */
+/** Returns the sender of a message. Messages from one sender have ascending numbers. */
 export const senderOf = (plan: Plan, number: number): number => number % sendersOf(plan)
 
 /** Returns another peer of the sender's mesh, chosen by the seed. */
@@ -63,12 +63,13 @@ export function recipientOf(plan: Plan, number: number): number {
 }
 
 /**
- * Returns the due time in ms after the start. Messages are due at whole milliseconds, several at once above 1,000 per
- * second, because timers have no finer resolution. With even spacing, the timer's delay would be part of each latency.
+ * Returns when a message is due, in ms after the start. Messages are due at whole milliseconds, because timers have no
+ * finer resolution; above 1,000 per second, several are due at the same time. With even spacing, the delay of the timer
+ * would be part of each latency.
  */
 export const dueMs = (rate: number, number: number): number => Math.floor((number * 1000) / rate)
 
-/** Applies the finalizer of MurmurHash3 (public domain), which gives consecutive numbers unrelated values. */
+/** Applies the finalizer of MurmurHash3 (public domain), which maps consecutive numbers to unrelated values. */
 function mixed(number: number, seed: number): number {
   let h = (number ^ Math.imul(seed + 1, 0x9e3779b9)) >>> 0
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
@@ -85,16 +86,16 @@ export const firstOf = ({ peers, spread }: Spreading, mesh: number): number =>
 export const meshOf = ({ peers, spread }: Spreading, peer: number): number =>
   Math.floor(((peer + 1) * spread.meshes - 1) / peers)
 
-/** Meshes alternate between the cells. */
+/** Returns the cell of a mesh. Meshes alternate between the cells. */
 export const cellOf = ({ cells }: Spread, mesh: number): number => mesh % cells
 
-/** Returns the broker of a peer, numbered across all cells. Meshes alternate between the shards of their cell. */
+/** Returns the broker of a peer, as a number across all cells. Meshes alternate between the shards of their cell. */
 export function shardOf(plan: Spreading, peer: number): number {
   const { cells, shards, cross } = plan.spread
   const mesh = meshOf(plan, peer)
   const usual = Math.floor(mesh / cells) % shards
   const place = peer - firstOf(plan, mesh)
-  const crossedBefore = Math.floor(place * cross) // spreads these peers evenly over the other shards
+  const crossedBefore = Math.floor(place * cross) // distributes these peers evenly over the other shards
   const isCrossing = shards > 1 && Math.floor((place + 1) * cross) > crossedBefore
   const shard = isCrossing ? (usual + 1 + (crossedBefore % (shards - 1))) % shards : usual
   return cellOf(plan.spread, mesh) * shards + shard
@@ -113,15 +114,15 @@ export function sharesOf({ first, end }: Share, generators: number): Share[] {
 
 export const holds = (share: Share, peer: number): boolean => peer >= share.first && peer < share.end
 
-/** Messages that the peers of the share receive. */
+/** Returns the number of messages that the peers of the share receive. */
 export const expectedOf = (plan: Plan, share: Share): number =>
   countMessages(plan, (number) => holds(share, recipientOf(plan, number)))
 
-/** Messages that the peers of the share send. */
+/** Returns the number of messages that the peers of the share send. */
 export const ownOf = (plan: Plan, share: Share): number =>
   countMessages(plan, (number) => holds(share, senderOf(plan, number)))
 
-/** Returns the share of messages whose sender and recipient are on two shards, from 0 to 1. */
+/** Returns the share of messages whose sender and recipient are on different shards, from 0 to 1. */
 export function crossShareOf(plan: Plan): number {
   if (plan.spread.shards === 1) return 0
   const shards = Array.from({ length: plan.peers }, (_, peer) => shardOf(plan, peer))
@@ -135,22 +136,25 @@ function countMessages({ total }: Plan, isCounted: (number: number) => boolean):
   return count
 }
 
-/** Returns for each peer the peers that it writes to. */
+/** Returns the peers that each peer writes to. */
 export function correspondents(plan: Plan): Set<number>[] {
   const lists = Array.from({ length: plan.peers }, () => new Set<number>())
   for (let number = 0; number < plan.total; number++) lists[senderOf(plan, number)]!.add(recipientOf(plan, number))
   return lists
 }
 
-/** The first message number of the key exchange before the run. Its messages have the numbers `EXCHANGE` plus sender number. */
+/**
+ * The first message number of the key exchange before the run. Each of its messages has the number `EXCHANGE` plus the
+ * sender's number.
+ */
 export const EXCHANGE = 0x8000_0000
 
 const NUMBER_BYTES = 4
 const PLACES = 65_536
 
 /**
- * Makes bodies that a recipient can check byte by byte without a copy. A body is a four-byte number and a slice of one
- * long random text, whose offset depends on the number.
+ * Creates bodies that a recipient can check byte by byte without a copy. A body consists of a four-byte number and a
+ * slice of a long random sequence; the offset of the slice depends on the number.
  */
 export class Bodies {
   readonly #text: Buffer
@@ -193,7 +197,10 @@ export class Bodies {
   }
 }
 
-/** A set of message numbers with one bit each. It takes 300 kB for 2.4 million messages; a Set would take 100 MB. */
+/**
+ * A set of message numbers that takes one bit per number. For 2.4 million messages, it takes 300 kB; a `Set` would take
+ * 100 MB.
+ */
 export class Bits {
   readonly #words: Uint32Array
 

@@ -1,10 +1,10 @@
 /**
  * Records each message of a generator, as a row of plain numbers in one buffer that is written to a file whenever it is
  * full. A run of any length therefore takes the same few megabytes, and the garbage collector has no work. One file
- * lists the sends and another one the receipts, each in event order.
+ * contains the sends, another one the receipts, each in the order of events.
  *
- * Times are the SDK's `clockMs`: milliseconds since 1970 with fractions. The processes of one machine can compare them:
- * the runtime derives `timeOrigin` from the wall clock with an error below a microsecond (measured against
+ * Times are the SDK's `clockMs`: milliseconds since 1970 with fractions. Processes on the same machine can compare
+ * them: the runtime derives `timeOrigin` from the wall clock with an error below a microsecond (measured against
  * CLOCK_MONOTONIC in eight processes), and it never jumps afterwards.
  */
 
@@ -18,7 +18,7 @@ const recordFiles = (prefix: string) => [`${prefix}.sends`, `${prefix}.receipts`
 export const FAULTS = { body: 1, recipient: 2, sender: 4 } as const
 export const ID_BYTES = 16
 
-/** The offsets of the fields in a row of each file, and the bytes of a row. */
+/** For each file, the offsets of the fields in a row, and the length of a row. */
 const SEND = { calledAtMs: 0, admittedAtMs: 8, answeredAtMs: 16, id: 24, number: 40, isAcked: 44, bytes: 48 }
 const RECEIPT = { atMs: 0, id: 8, number: 24, recipient: 28, faults: 32, bytes: 40 }
 
@@ -69,13 +69,16 @@ export class RecordLog {
     rows.setCount(at + RECEIPT.faults, faults)
   }
 
-  /** Resolves when everything is in the files. */
+  /** Resolves when everything is written to the files. */
   async close(): Promise<void> {
     await Promise.all([this.#sends.close(), this.#receipts.close()])
   }
 }
 
-/** Holds 170,000 rows: a burst of 100,000 messages writes to disk only at its end, and a soak of 2,000/s every 85 seconds. */
+/**
+ * Room for 170,000 rows. A burst of 100,000 messages writes to disk only at its end, and a soak at 2,000/s every 85
+ * seconds.
+ */
 const BUFFER_BYTES = 8 * 1024 * 1024
 
 /** An untyped method of Node's and Bun's buffers that takes half the time of `write(text, at, length, 'hex')`. */
@@ -93,11 +96,11 @@ class RowWriter {
   constructor(file: string, rowBytes: number) {
     this.#file = file
     this.#rowBytes = rowBytes
-    this.#written = appendFile(file, '') // creates the file even without rows
+    this.#written = appendFile(file, '') // creates the file even if there are no rows
     this.#allocate()
   }
 
-  /** @returns the offset of the new row */
+  /** Begins a row. @returns the offset of the new row */
   next(): number {
     if (this.#used + this.#rowBytes > BUFFER_BYTES) this.#flush()
     const at = this.#used
@@ -140,7 +143,7 @@ class RowWriter {
 
 const ROWS_AT_ONCE = 20_000
 
-/** Reads a file row by row, with one part of it in memory at a time. `next` advances to the next row. */
+/** Reads a file row by row. Only one part of it is in memory at a time. */
 class Cursor {
   readonly #file: number
   readonly #rowBytes: number
@@ -159,7 +162,7 @@ class Cursor {
     this.#at = -rowBytes
   }
 
-  /** @returns false at the end */
+  /** Advances to the next row. @returns false at the end */
   next(): boolean {
     this.#at += this.#rowBytes
     if (this.#at < this.#end) return true
@@ -180,7 +183,7 @@ class Cursor {
     return this.#counts[(this.#at + offset) >>> 2]!
   }
 
-  /** A view that the next read overwrites. */
+  /** Returns a view that the next read overwrites. */
   protected bytes(offset: number): Buffer {
     return this.#bytes.subarray(this.#at + offset, this.#at + offset + ID_BYTES)
   }
@@ -192,14 +195,14 @@ export class SendCursor extends Cursor {
   constructor(prefix: string) {
     super(recordFiles(prefix)[0], SEND.bytes)
   }
-  /** Returns the time of the reply, by which a file's rows are ordered. */
+  /** The time of the reply. The rows of a file are ordered by it. */
   get atMs(): number {
     return this.time(SEND.answeredAtMs)
   }
   get calledAtMs(): number {
     return this.time(SEND.calledAtMs)
   }
-  /** Returns NaN if the message was refused. */
+  /** When the broker admitted the message; NaN if it refused the message. */
   get admittedAtMs(): number {
     return this.time(SEND.admittedAtMs)
   }
@@ -237,7 +240,7 @@ export class ReceiptCursor extends Cursor {
   }
 }
 
-/** Yields all rows in the order of events; the rows of one file keep their own order. */
+/** Yields all rows in the order of events; rows from one file keep their order. */
 export function* inTime(cursors: readonly (SendCursor | ReceiptCursor)[]): Generator<SendCursor | ReceiptCursor> {
   const open = cursors.filter((cursor) => cursor.next())
   while (open.length > 0) {

@@ -5,7 +5,10 @@ import { sendAtOnce, sendOnePerTurn } from './senders.ts'
 const plan = planOf({ peers: 3, total: 30 })
 const share = { first: 0, end: 2 }
 
-/** Resolves each send a few turns later. Counts per peer the open sends and those that began in one turn. */
+/**
+ * Returns a `send` that resolves a few turns later. It counts each peer's open sends, and the sends that begin in the
+ * same turn.
+ */
 function counting() {
   const numbers: number[] = []
   const open = [0, 0, 0]

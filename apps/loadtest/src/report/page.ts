@@ -12,7 +12,7 @@ export interface Report {
   readonly text: string
   readonly json: object
   readonly isGood: boolean
-  /** Null for a kind of run without a page. */
+  /** Null if this kind of run has no page. */
   readonly page: Omit<Page, 'command'> | null
 }
 
@@ -25,9 +25,9 @@ export interface Page {
 export interface Chapter extends Findings {
   readonly title: string
   readonly summary: string
-  /** The requirement for the figure that it shows; null if there is none. */
+  /** The requirement for the figure that is shown; null if there is none. */
   readonly bar: string | null
-  /** The figures of a published report for the same workload; null if there are none. */
+  /** The figures that another project has published for the same workload; null if there are none. */
   readonly reported: string | null
   readonly isGood: boolean
 }
@@ -104,7 +104,7 @@ ${listOf(all)}
 </section>`
 }
 
-/** Marks also differ in shape and title, for readers who can't distinguish the colours. */
+/** Returns a mark. Marks also differ in shape and title, for readers who can't distinguish the colours. */
 const markOf = (isGood: boolean): string =>
   isGood ? '<span class="good" title="held">✔</span>' : '<span class="bad" title="not held">✘</span>'
 
@@ -131,7 +131,7 @@ function chartOf(graph: Findings['graphs'][number]): string {
 const lineChartOf = ({ title, x, y, lines }: Graph): string =>
   drawChart({ title, x: typeof x === 'string' ? { name: x, ...rangeOf(lines) } : x, y: { name: y, min: 0 }, lines })
 
-/** The points fill the plot area, without margins. */
+/** Returns the range of the axis. The points fill the plot area, without margins. */
 function rangeOf(lines: Graph['lines']): { min?: number; max?: number } {
   const places = lines.flatMap(({ points }) => points.map(([at]) => at))
   return places.length === 0 ? {} : { min: Math.min(...places), max: Math.max(...places) }

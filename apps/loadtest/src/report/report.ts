@@ -119,7 +119,7 @@ function resources(result: LoadResult, paint: Colors): string {
   return tableText(head, costRows(result, names), paint)
 }
 
-/** Returns columns for program, CPU seconds, microseconds per message, cores, peak memory and descriptors. */
+/** Returns rows with the columns program, CPU seconds, microseconds per message, cores, peak memory and descriptors. */
 function costRows(result: LoadResult, names: { broker: string; generator: string }): string[][] {
   const { acked, wallMs } = result
   const row = (name: string, cpuSeconds: number | null, rssMb: number | null, descriptors: number | null) => {
@@ -208,7 +208,9 @@ function remarks(result: LoadResult, paint: Colors): string {
 
 type Timed = Pick<LoadResult, 'rate' | 'ackMs' | 'e2eMs' | 'sendCallMs' | 'callToPushMs' | 'callLateMs'>
 
-/** A burst has two latency measures. The open loop has one, which starts when a message is due. */
+/**
+ * Returns a row for each latency measure. A burst has two; the open loop has one, which starts when a message is due.
+ */
 export function latencyRows({ rate, ackMs, e2eMs, sendCallMs, callToPushMs, callLateMs }: Timed) {
   const rows: [name: string, of: Percentiles][] =
     rate === null
@@ -268,7 +270,9 @@ export function deliveriesText({ deliveries }: Pick<LoadResult, 'deliveries'>): 
   return `${count(leasedOnInsert)} leased on insert, ${count(claimed)} claimed, ${count(collected)} collected from another broker`
 }
 
-/** @param spans - the latencies of each second; empty if the run had no spans */
+/**
+ * Renders a run as a chapter of the page. @param spans - the latencies of each second; empty if the run had no spans
+ */
 export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[]): Chapter {
   const { total, peers, rate, messagesPerPeer, payloadBytes, messagesPerSecond, wallMs, delivered } = result
   const pace =

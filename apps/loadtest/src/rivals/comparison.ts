@@ -1,6 +1,7 @@
 /**
- * Compares Sealpost with other durable brokers on this machine: the same peers, the same sealing, one message per frame, and
- * separate client programs. Each round runs every server in sequence, so the ratios hold even if the machine's speed drifts.
+ * Compares Sealpost with other durable brokers on this machine, with the same peers, the same sealing, one message per
+ * frame, and separate client programs. Each round runs every server in sequence, so the ratios are valid even if the
+ * machine's speed changes over time.
  */
 import { join } from 'node:path'
 import { Child, commandAll } from '@sealpost/harness/programs/child'
@@ -39,13 +40,13 @@ interface ComparisonContext extends Pick<RunContext, 'options' | 'display'> {
   readonly isColored: boolean
 }
 
-/** @throws OperatingError `rival_missing`, `rival_exited`, `rival_not_started`, `messages_lost` */
+/** Runs the comparison. @throws OperatingError `rival_missing`, `rival_exited`, `rival_not_started`, `messages_lost` */
 export async function runComparison(
   { rivals, rounds, programs }: ComparisonOptions,
   { options, display, isColored }: ComparisonContext,
   teardown: Teardown,
 ): Promise<Report> {
-  for (const name of rivals) await within(teardown, (own) => startRival(name, programs, own)) // these checks fail before the first run
+  for (const name of rivals) await within(teardown, (own) => startRival(name, programs, own)) // so that a missing server is reported before the first run
   const contenders = ['sealpost', ...rivals] as const
   const versions: Partial<Record<ContenderName, string>> = {}
   const runs: ContenderRun[] = []
@@ -74,7 +75,7 @@ export async function runComparison(
 
 const windowOf = ({ window }: Pick<ContenderOptions, 'window'>): number => window ?? SDK_WINDOW
 
-/** Ends whatever the work has started, as soon as the work is done or the command ends. */
+/** Runs `work`. Ends everything that it has started as soon as the work is done or the command ends. */
 async function within<T>(teardown: Teardown, work: (own: Teardown) => Promise<T>): Promise<void> {
   if (teardown.isRunning) await forever()
   const own = new Teardown()
@@ -157,7 +158,7 @@ class RivalClients {
     return { rate, ...figures, redelivered: sum(clients.map(({ redelivered }) => redelivered)) }
   }
 
-  /** Resolves when every message is acknowledged and has arrived. */
+  /** Runs a phase. Resolves when every message is acknowledged and has arrived. */
   async #runPhase(shape: Omit<RivalPhase, 'number'>) {
     this.#phases += 1
     this.#received.fill(0)

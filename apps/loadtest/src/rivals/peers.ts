@@ -1,6 +1,6 @@
 /**
  * Runs the peers of each server. All of them seal and open the same `crypto_box` envelopes. The Sealpost SDK does this
- * by itself; for the other servers `Sealing` does it, with shared keys computed before the run.
+ * by itself. For the other servers, `Sealing` does it, with shared keys that are computed before the run.
  */
 import { AckPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { connect as connectNats } from '@nats-io/transport-node'
@@ -22,7 +22,7 @@ export interface RivalCast {
   readonly peerKeys: readonly PeerKey[]
   readonly boxKeys: readonly string[]
   readonly window: number
-  /** The peers of this program, and their secrets. */
+  /** The peers of this program. Below it: their secrets. */
   readonly share: Share
   readonly secrets: readonly SecretKeys[]
 }
@@ -33,7 +33,7 @@ export interface RivalPeer {
   close(): Promise<unknown>
 }
 
-/** @param received - gets each opened body; the peer settles the message afterwards */
+/** Opens a peer. @param received - receives each opened body; the peer settles the message afterwards */
 type OpenPeer = (cast: RivalCast, number: number, received: (body: Uint8Array) => void) => Promise<RivalPeer>
 
 export const openRivalPeer: OpenPeer = (cast, number, received) => OPEN[cast.server](cast, number, received)
@@ -56,10 +56,13 @@ const GROUP = 'peer'
 const FIELD = 'm'
 const READ_MAX = 512
 
-/** What XREADGROUP returns: the entries of each stream, by id and fields. */
+/** What XREADGROUP returns: the entries of each stream, each with its id and fields. */
 type StreamEntries = [stream: Buffer, entries: [id: Buffer, fields: Buffer[]][]][]
 
-/** One stream per recipient, one connection for commands and one that waits for entries. */
+/**
+ * Opens a peer on Redis. There is one stream per recipient, one connection for commands, and one that waits for
+ * entries.
+ */
 const openRedisPeer: OpenPeer = async (cast, number, received) => {
   const sealing = new Sealing(cast, number)
   const address = { host: '127.0.0.1', port: cast.port, lazyConnect: true, protocol: 2 } as const
@@ -81,7 +84,7 @@ const openRedisPeer: OpenPeer = async (cast, number, received) => {
         ids.push(id)
       }
       if (ids.length === 0) continue
-      // An acknowledged entry stays in its stream until it is deleted.
+      // An acknowledged entry remains in its stream until it is deleted.
       const settled = [commands!.xack(own, GROUP, ...ids), commands!.xdel(own, ...ids)]
       Promise.all(settled).catch(throwUnlessClosed)
     }
@@ -103,7 +106,9 @@ export const NATS_STREAM = 'mailboxes'
 export const NATS_SUBJECTS = 'mailbox.*'
 const ACK_WITHIN_MS = 60_000
 
-/** One stream for all recipients, as a work queue with a durable consumer for each. */
+/**
+ * Opens a peer on NATS. There is one stream for all recipients, a work queue with a durable consumer for each of them.
+ */
 const openNatsPeer: OpenPeer = async (cast, number, received) => {
   const sealing = new Sealing(cast, number)
   const connection = await connectNats({ servers: `127.0.0.1:${cast.port}` })
@@ -144,7 +149,7 @@ const identityIn = ({ secrets, share }: RivalCast, number: number) => identityOf
 const ID_BYTES = 16
 const SENDER_BYTES = 2
 
-/** Seals and opens messages: an id, the number of the sender, and the envelope. */
+/** Seals and opens messages. A message consists of an id, the number of the sender, and the envelope. */
 class Sealing {
   readonly #sealer: Sealer
   readonly #number: number

@@ -1,4 +1,7 @@
-/** Reports the figures of Sealpost beside those of other durable brokers: medians of the rounds and ratios of each round. */
+/**
+ * Reports the figures of Sealpost alongside those of other durable brokers: the medians of all rounds, and the ratios
+ * in each round.
+ */
 import { arch, cpus, platform } from 'node:os'
 import { count, factList, figure, median, orDash, plural, tableText } from '@sealpost/harness/report/text'
 import { createColors } from 'picocolors'
@@ -14,10 +17,13 @@ export type ContenderName = 'sealpost' | RivalName
 
 const NAMES: Readonly<Record<ContenderName, string>> = { sealpost: 'Sealpost', ...RIVAL_NAMES }
 
-/** The figures of a phase. For Sealpost, the server's CPU and memory are those of broker and Postgres together. */
+/** The figures of a phase. For Sealpost, the server's CPU and memory include both broker and Postgres. */
 export interface ContenderFigures {
   readonly perSecond: number
-  /** The latency in ms, from the call to send, or from when the message was due, until it was opened. */
+  /**
+   * The latency in ms. It begins with the call to `send` or when the message was due, and ends when the message was
+   * opened.
+   */
   readonly p50: number
   readonly p99: number
   /** The CPU time per message. */
@@ -30,7 +36,7 @@ export interface ContenderFigures {
 export interface ContenderRun extends ContenderFigures {
   readonly server: ContenderName
   readonly round: number
-  /** Null for the burst. */
+  /** Messages per second; null for the burst. */
   readonly rate: number | null
   readonly redelivered: number
 }
@@ -52,7 +58,10 @@ export interface ComparisonRow {
   readonly server: ContenderName
   readonly name: string
   readonly medians: ContenderFigures
-  /** The ratio of Sealpost to this server, as the median over the rounds. Null for Sealpost, and if nothing was measured. */
+  /**
+   * The ratios of Sealpost to this server: medians over the rounds. Null for Sealpost itself, and if nothing was
+   * measured.
+   */
   readonly ratios: Readonly<Record<keyof ContenderFigures, number | null>> | null
 }
 

@@ -22,15 +22,15 @@ import type { ContenderName, RivalName } from './result.ts'
 export interface RivalServer {
   readonly port: number
   readonly mesh: MeshMembers
-  /** The products and their versions, as text. */
+  /** The products and their versions. */
   readonly version: string
   /** The key of a Sealpost broker; null for other servers. */
   readonly brokerKey: PeerKey | null
   /** The conditions of a Sealpost run; null for other servers. */
   readonly conditions: RunConditions | null
-  /** Rejects when the server ends during the run. */
+  /** Rejects if the server ends during the run. */
   readonly failed: Promise<never>
-  /** Returns the CPU time used so far. For Sealpost, CPU and memory are those of broker and Postgres together. */
+  /** Returns the CPU time used so far. For Sealpost, CPU and memory include both broker and Postgres. */
   cpuSeconds(): number
   rssMb(): number
 }
@@ -46,7 +46,10 @@ export interface RivalPrograms {
   readonly nats: string | undefined
 }
 
-/** @throws OperatingError `rival_missing` if its program isn't installed, `rival_exited` with its own error, `rival_not_started` */
+/**
+ * Starts a server. @throws OperatingError `rival_missing` if the program isn't installed, `rival_exited` with the
+ * program's own error, `rival_not_started`
+ */
 export async function startServer(
   name: ContenderName,
   options: ContenderOptions,
@@ -72,7 +75,7 @@ async function startSealpost(options: ContenderOptions, teardown: Teardown): Pro
   }
 }
 
-/** A program that has ended has no usage figures; `failed` reports its end. */
+/** Returns the functions that measure the server. A program that has ended has no figures; `failed` reports its end. */
 const facts = (read: () => (ProcessFacts | null)[]): Pick<RivalServer, 'cpuSeconds' | 'rssMb'> => ({
   cpuSeconds: () => sum(read().map((each) => each?.cpuSeconds ?? 0)),
   rssMb: () => sum(read().map((each) => each?.rssMb ?? 0)),
@@ -95,7 +98,7 @@ export async function startRival(name: RivalName, programs: RivalPrograms, teard
   return teardown.startingProgram(name === 'redis' ? startRedis(path, folder) : startNats(path, folder, name))
 }
 
-/** Debian's packages have the names of their programs. */
+/** The programs. Debian's packages have the same names. */
 const PROGRAMS = {
   redis: { program: 'redis-server', variable: 'REDIS_SERVER', product: 'Redis' },
   nats: { program: 'nats-server', variable: 'NATS_SERVER', product: 'NATS' },
@@ -112,7 +115,7 @@ function programPath(kind: keyof typeof PROGRAMS, programs: RivalPrograms): stri
   throw new OperatingError('rival_missing', sentence)
 }
 
-/** Syncs every command to disk before its reply. */
+/** Starts a Redis that syncs every command to disk before it replies. */
 async function startRedis(path: string, folder: string): Promise<RivalProgram> {
   const port = await freePort()
   const sync = ['--appendonly', 'yes', '--appendfsync', 'always', '--save', '']
@@ -120,7 +123,7 @@ async function startRedis(path: string, folder: string): Promise<RivalProgram> {
   return startProgram({ kind: 'redis', path, args, port })
 }
 
-/** `nats-sync` syncs every message to disk before its ack; by default NATS syncs every two minutes. */
+/** Starts NATS. `nats-sync` syncs every message to disk before its ack; by default, NATS syncs every two minutes. */
 async function startNats(path: string, folder: string, name: RivalName): Promise<RivalProgram> {
   const port = await freePort()
   const config = join(folder, 'nats.conf')

@@ -1,7 +1,7 @@
 /**
- * Measures the cost of a broadcast per member, and compares it with the same deliveries sent directly. Half of the peers write to
- * one group of all peers, then send the same bodies to every other peer directly, in alternation. Other programs on the machine
- * distort wall times, so the two ways are compared by the CPU time of client, broker and Postgres.
+ * Measures the cost of a broadcast per member, and compares it with the same deliveries sent directly. In alternation,
+ * half of the peers write to one group of all peers, then send the same bodies directly to every other peer. Other
+ * programs on the machine distort wall times, so the CPU times of client, broker and Postgres are compared.
  */
 
 import { type BrokerAddress, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
@@ -23,12 +23,12 @@ import { newMesh, type RunContext } from './run.ts'
 interface GroupCost {
   readonly wallUs: number
   readonly clientUs: number
-  /** Null: unknown. */
+  /** Null if unknown. */
   readonly brokerUs: number | null
   readonly postgresUs: number | null
 }
 
-/** A pair of turns, one for each way of sending. */
+/** A pair of turns: one for each way of sending. */
 interface CostPair {
   readonly inGroup: GroupCost
   readonly direct: GroupCost
@@ -76,7 +76,10 @@ export async function runGroup(context: RunContext, plan: Plan, teardown: Teardo
   }
 }
 
-/** Alternates the order, so that neither way always has the warmer caches or the longer queue before it. */
+/**
+ * Measures one pair. The order alternates, so that neither way always has the advantage of warm caches or the
+ * disadvantage of a long queue.
+ */
 async function onePair(crew: GroupCrew, target: Environment, isGroupFirst: boolean): Promise<CostPair> {
   const group = () => costOf(crew, target, (sender) => crew.inGroup(sender))
   const direct = () => costOf(crew, target, (sender) => crew.direct(sender))
@@ -138,14 +141,14 @@ interface CrewSetup {
   readonly form: Form
   /** The number of messages per sender in a turn. */
   readonly sends: number
-  /** The number of groups of all members, among which the senders alternate. Default 1. */
+  /** The number of groups, each of all members. Senders alternate between them. Default: 1. */
   readonly groups?: number
 }
 
 /**
  * The peers of this process, with two ways to write to all others. A sender continues when its last message is stored.
- * If all direct messages were sent at once, the outbox would sort them by recipient and pack those for one recipient
- * into one frame, unlike a broadcast.
+ * If it sent all direct messages at the same time, the outbox would sort them by recipient and pack those for one
+ * recipient into one frame, unlike a broadcast.
  */
 export class GroupCrew {
   readonly senderCount: number
@@ -181,7 +184,7 @@ export class GroupCrew {
     await Promise.all(this.#peers.map((peer) => peer.close()))
   }
 
-  /** Resolves when every send is acked and every recipient has received its deliveries once. */
+  /** Runs a turn. Resolves when every send is acked and every recipient has received its deliveries once. */
   async turn(send: (sender: number) => Promise<unknown>): Promise<void> {
     const turn = new Turn(this.#setup, this.deliveryCount)
     this.#turn = turn
@@ -189,7 +192,10 @@ export class GroupCrew {
     await Promise.race([Promise.all([...senders, turn.complete]), turn.failed])
   }
 
-  /** @param latencies - collects the times until each message was stored for all members */
+  /**
+   * Sends the messages of one sender to its groups. @param latencies - collects the time until each message was stored
+   * for all members
+   */
   async inGroup(sender: number, latencies = new Latencies()): Promise<void> {
     for (const body of this.#bodiesOf(sender)) {
       const startMs = performance.now()
@@ -240,10 +246,10 @@ class Turn {
     this.#due = due
     this.complete = this.#isComplete.promise
     this.failed = this.#hasFailed.promise
-    this.failed.catch(() => undefined) // the caller of `turn` gets the error
+    this.failed.catch(() => undefined) // the caller of `turn` receives the error
   }
 
-  /** @param number - null if the message differs from what its sender sent */
+  /** Records a message. @param number - null if the message differs from what its sender sent */
   received(member: number, number: number | null): void {
     const place = number === null ? 0 : member * this.#messages + number
     if (number === null || number >= this.#messages || this.#seen.has(place)) {

@@ -15,7 +15,7 @@ export interface LoadOutcome {
   readonly verdict: Verdict
   readonly usage: ResourceUsage
   readonly generators: readonly Collected[]
-  /** The duration of the key exchange before the run; null for a cold run. */
+  /** The key exchange before the run; null for a cold run. */
   readonly exchange: { readonly messages: number; readonly ms: number } | null
   /** Null for a baseline. */
   readonly database: DatabaseCounters | null
@@ -35,7 +35,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly peers: number
   readonly messagesPerPeer: number
   readonly total: number
-  /** The number of deliveries pushed more than once, whether or not the SDK hid the repetition. */
+  /** The number of deliveries that were pushed more than once, even if the SDK hid the repetition. */
   readonly duplicates: number
   /** The number of refused sends by code. */
   readonly refused: Readonly<Record<string, number>>
@@ -47,7 +47,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly brokerCpuSeconds: number | null
   readonly postgresCpuSeconds: number | null
   readonly postgresRssMbPeak: number | null
-  /** The cores used by all generators together, and by the busiest of them. */
+  /** The number of cores that all generators used together. Below it: the number that the busiest one used. */
   readonly loadgenCpuShare: number
   readonly loadgenCpuShareMax: number
   readonly loadgenCpuSeconds: number
@@ -55,7 +55,9 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly machineCoresBusy: number | null
   readonly form: string
   readonly window: number
-  /** Whether each peer of a burst made its calls at once, so that the SDK packed several messages into a frame. */
+  /**
+   * Whether each peer of a burst made all its calls in one turn, so that the SDK packed several messages into a frame.
+   */
   readonly isPacking: boolean
   readonly framesPerMessage: number
   readonly payloadBytes: number
@@ -63,15 +65,15 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly seed: number
   readonly meshes: number
   readonly cells: number
-  /** The names of the brokers, in the order of the cells. */
+  /** The results of each broker, in the order of the cells. */
   readonly shards: readonly ShardResult[]
-  /** The share of messages whose sender and recipient were on two shards, from 0 to 1. */
+  /** The share of messages whose sender and recipient were on different shards, from 0 to 1. */
   readonly crossShare: number
   readonly generators: number
   readonly transactionsPerMessage: number | null
   readonly walBytesPerMessage: number | null
   readonly leftInQueue: number | null
-  /** Null if the metrics of a broker are not accessible. */
+  /** How deliveries reached their sessions; null if the metrics of a broker are not accessible. */
   readonly deliveries: DeliveryPaths | null
   readonly duplicatesHidden: number
   readonly reconnects: number
@@ -109,7 +111,10 @@ export type BaselineResult = Pick<
 /** A generator that uses more of a core than this may have limited the run. */
 const BUSY_SHARE = 0.9
 
-/** @param share - the share of a core that the busiest generator used */
+/**
+ * Returns whether a generator may have limited the run. @param share - the share of a core that the busiest generator
+ * used
+ */
 export const wasLimit = (share: number): boolean => share > BUSY_SHARE
 
 export const conditionsOf = ({ facts, version }: Environment): RunConditions => ({
@@ -225,12 +230,12 @@ function generatorFigures({ generators, verdict, plan }: LoadOutcome) {
   }
 }
 
-/** The work of a broker, according to its metrics. */
+/** What a broker has done, according to its metrics. */
 export interface ShardCounts {
-  /** The number of envelopes committed and acked. */
+  /** The number of envelopes that were committed and acked. */
   readonly accepted: number
   readonly pushed: number
-  /** The number of deliveries leased by the insert and pushed right after its commit. */
+  /** The number of deliveries that were leased on insert and pushed right after the commit. */
   readonly leasedOnInsert: number
   /** The number of deliveries claimed from the queue. */
   readonly claimed: number
@@ -250,7 +255,9 @@ const METRICS: Readonly<Record<keyof ShardCounts, string>> = {
 }
 const SCRAPE_WITHIN_MS = 5_000
 
-/** Returns each broker's counts, or null without accessible metrics, as for a broker started elsewhere on a private port. */
+/**
+ * Returns the counts of each broker; null if its metrics are not accessible, such as those of another machine's broker.
+ */
 export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)[]> {
   return Promise.all(
     shards.map(async ({ adminUrl }) => {
@@ -260,7 +267,10 @@ export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)
   )
 }
 
-/** Returns null if the broker is unknown or does not respond. The verdict of the run reveals a broker that hangs. */
+/**
+ * Reads a broker's metrics. Returns null if its address is unknown or it does not respond; the verdict of the run
+ * reveals a broker that hangs.
+ */
 export async function scrapeMetrics(adminUrl: string | null): Promise<string | null> {
   if (adminUrl === null) return null
   return fetch(`${adminUrl}/metrics`, { signal: AbortSignal.timeout(SCRAPE_WITHIN_MS) })
@@ -268,7 +278,7 @@ export async function scrapeMetrics(adminUrl: string | null): Promise<string | n
     .catch(() => null)
 }
 
-/** @throws OperatingError `metric_missing` */
+/** Reads the counts from metrics. @throws OperatingError `metric_missing` */
 export const countsIn = (metrics: string): ShardCounts => eachCount((name) => valueIn(metrics, METRICS[name]))
 
 export const since = (first: ShardCounts | null | undefined, last: ShardCounts | null | undefined) =>

@@ -1,4 +1,4 @@
-/** Performs one run of peers against one environment, from the first connection to the verdict. */
+/** Performs one run of peers in one environment, from the first connection to the verdict. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ export interface WorkloadOptions
     Pick<FleetSetup, 'form' | 'window' | 'isPacking' | 'generators' | 'drainMs'> {
   readonly peers: number
   readonly messages: number
-  /** Messages per second, for all peers together; null to send as fast as the window admits. */
+  /** Messages per second, for all peers together; null means as fast as the window allows. */
   readonly rate: number | null
   readonly seconds: number
   readonly spread: Spread
@@ -33,7 +33,7 @@ export interface WorkloadOptions
   readonly asked: Asked
 }
 
-/** The value on the command line; null if it is missing. */
+/** Values from the command line; null if missing. */
 export interface Asked {
   readonly peers: number | null
   readonly messages: number | null
@@ -49,11 +49,11 @@ export interface RunContext<Target extends RunTarget = Environment> {
 
 export interface RunSetup extends RunContext<RunTarget> {
   readonly plan: Plan
-  /** The expected number of messages, according to the plan. */
+  /** The meshes of the plan. */
   readonly meshes: readonly MeshMembers[]
   /** The length of the spans that the verdict lists. */
   readonly spanMs?: number
-  /** The number of deliveries of the first mesh that stay in the queue for absent peers. */
+  /** The number of deliveries that stay in the queue of the first mesh, for absent peers. */
   readonly resting?: number
   readonly onStart?: () => void
 }
@@ -89,7 +89,7 @@ export async function runPlan(
 
 /** A connection reports its statistics at most once a second. */
 const STATISTICS_MS = 1_100
-/** Settlements follow the last delivery within a commit or two. */
+/** How long to wait for settles. They follow the last delivery within a commit or two. */
 const SETTLE_WITHIN_MS = 5_000
 
 export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<LoadOutcome> {
@@ -111,7 +111,7 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<LoadOutcome> {
   await fleet.connect()
   const exchange = options.isCold ? null : await exchangeKeys(fleet, display)
   const before = await counters(fleet, target)
-  await untilSettled(setup, SETTLE_WITHIN_MS) // so that no earlier delivery counts in the run
+  await untilSettled(setup, SETTLE_WITHIN_MS) // so that no earlier delivery is counted in the run
   const countsBefore = await countsOf(target.shards)
   const monitor = new ResourceMonitor({ brokers: target.shards, postmasterPids: target.postmasterPids })
   display.begin(plan.total)
@@ -174,7 +174,10 @@ function difference(after: DatabaseCounters, before: DatabaseCounters): Database
   return { transactions: after.transactions - before.transactions, walBytes: after.walBytes - before.walBytes }
 }
 
-/** @returns the number of deliveries left after `withinMs`, not counting the resting ones */
+/**
+ * Waits until everything is settled. @returns the number of deliveries that are left after `withinMs`, apart from the
+ * resting ones
+ */
 async function untilSettled(
   { target: { databases }, meshes, resting = 0 }: RunSetup,
   withinMs: number,
@@ -189,7 +192,10 @@ async function untilSettled(
   return 0
 }
 
-/** The kernel knows a broker's exact peak since its start; for a broker that ran before the test this is meaningless. */
+/**
+ * Uses the exact peak of memory that the kernel reports since a broker's start. For a broker that ran before the test,
+ * this would be meaningless.
+ */
 function withKernelPeak(usage: ResourceUsage, { target, options }: RunSetup): ResourceUsage {
   if (options.brokerUrls.length > 0 || options.isSweep) return usage
   const peakOf = (i: number) => {

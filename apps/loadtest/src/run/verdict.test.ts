@@ -128,7 +128,7 @@ test('a pair whose messages are swapped is out of order, but different pairs may
     const pair = `${senderOf(plan, number)} ${recipientOf(plan, number)}`
     pairs.set(pair, [...(pairs.get(pair) ?? []), number])
   }
-  const order = [...pairs.values()].reverse() // whole pairs are swapped, which is allowed
+  const order = [...pairs.values()].reverse() // the order of whole pairs is reversed, which is allowed
   const inOrder = world()
   inOrder.all((number) => inOrder.ack(number))
   for (const number of order.flat()) inOrder.push(number)
@@ -154,7 +154,7 @@ test('a backlog is timed in tenths, after nine tenths of the pairs had a message
   const run = world()
   const pairOf = (number: number) => `${senderOf(run.plan, number)} ${recipientOf(run.plan, number)}`
   const pairsUpTo = (number: number) => new Set(Array.from({ length: number + 1 }, (_, i) => pairOf(i))).size
-  const warmUp = 3 // each tenth has two of the other messages
+  const warmUp = 3 // each tenth has two of the remaining messages
   const pairs = pairsUpTo(warmUp - 1)
   expect(pairsUpTo(warmUp - 2)).toBe(pairs - 1)
   run.all((number) => run.ack(number))

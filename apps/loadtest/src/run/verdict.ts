@@ -1,9 +1,10 @@
 /**
- * Joins the records of senders and recipients message by message. A push often overtakes the sender's ack, and a
- * message may arrive although its ack never came. Both sides must have recorded the same envelope id.
+ * Joins the records of senders and recipients, message by message. A push often overtakes the sender's ack, and a
+ * message may arrive although its ack never did. Both sides must have recorded the same envelope id.
  *
- * Reads the files in event order. Stores only the messages of which one side is known, and one bit for each message
- * that arrived. Judging 2.4 million messages takes five seconds and 85 MB, 20 MB more than judging 100,000 messages.
+ * Reads the files in event order. Keeps only the messages of which one side is known, and one bit for each message that
+ * has arrived. Judging 2.4 million messages takes five seconds and 85 MB, which is 20 MB more than for 100,000
+ * messages.
  */
 
 import { type Bin, Latencies, type Percentiles, type Quantile } from '@sealpost/harness/report/latencies'
@@ -14,11 +15,14 @@ export interface Verdict {
   readonly sent: number
   readonly acked: number
   readonly delivered: number
-  /** The number of messages neither acked nor delivered in time, or acked and still in the broker at the end. */
+  /**
+   * The number of messages that were neither acked nor delivered in time, or that were acked but still in the broker at
+   * the end.
+   */
   readonly timedOut: number
   /** The number of messages that were acked, not delivered, and are no longer in the broker. */
   readonly lost: number
-  /** The number of messages that were passed to an application more than once. */
+  /** The number of messages that were passed to the application more than once. */
   readonly duplicates: number
   /** The number of messages that arrived with the wrong recipient, sender, body or envelope id. */
   readonly misdelivered: number
@@ -26,7 +30,7 @@ export interface Verdict {
   readonly wallMs: number
   /** The time from the first to the last arrival. */
   readonly arrivingMs: number
-  /** Null unless the run sets `pairs`. */
+  /** How a backlog drained; null unless the run sets `pairs`. */
   readonly drain: DrainTimes | null
   readonly ackMs: Percentiles
   readonly e2eMs: Percentiles
@@ -50,22 +54,25 @@ export interface SpanLatencies {
 export interface RunRecords {
   readonly plan: Plan
   readonly startMs: number
-  /** The number of calls to `send()`, whether or not a reply arrived. */
+  /** The number of calls to `send()`, including those without a reply. */
   readonly called: number
   /** The prefix of each generator's files. */
   readonly records: readonly string[]
   /** The length of a span, or null for no spans. */
   readonly spanMs: number | null
-  /** The number of pairs in a backlog, required for `Verdict.drain`. */
+  /** The number of pairs in a backlog. Required for `Verdict.drain`. */
   readonly pairs?: number
 }
 
-/** Senders whose first messages are late in the backlog do not prolong the warm-up. */
+/**
+ * The share of pairs at which the warm-up ends, so that senders whose first messages are late in the backlog do not
+ * prolong it.
+ */
 const WARM_PAIRS = 0.9
 
 /**
- * The times of a draining backlog. The warm-up lasts until nine tenths of the pairs have had an arrival: meanwhile the
- * recipients connect and agree on a key with each sender. The remaining messages are divided into tenths.
+ * The times of a draining backlog. The warm-up lasts until a message has arrived for nine tenths of the pairs. During
+ * this time, recipients connect and agree on a key with each sender. The remaining messages are divided into tenths.
  */
 export interface DrainTimes {
   readonly warmUp: { readonly messages: number; readonly ms: number }
@@ -75,8 +82,8 @@ export interface DrainTimes {
 }
 
 /**
- * @param waitingOf - returns which of these envelopes the broker still has; called with acked envelopes that did not
- * arrive
+ * Judges a run. @param waitingOf - returns which of these envelopes the broker still has. It is called with acked
+ * envelopes that did not arrive
  */
 export async function judge(run: RunRecords, waitingOf: (ids: string[]) => Promise<Set<string>>): Promise<Verdict> {
   const cursors = run.records.flatMap((records) => [new SendCursor(records), new ReceiptCursor(records)])
@@ -123,7 +130,7 @@ class Tally {
 
   takeAnswer(row: SendCursor): void {
     const { number, calledAtMs, atMs } = row
-    // In the open loop a message counts from its due time, however late its call was.
+    // In the open loop, a message counts from its due time, even if the call was late.
     const dueAtMs = this.#dueAtMs(number) ?? calledAtMs
     this.#firstMs = Math.min(this.#firstMs, dueAtMs)
     this.#latencies.late.note(calledAtMs - dueAtMs)
@@ -249,7 +256,7 @@ class DrainClock {
     return { warmUp: this.#warmUp, tenthMessages: this.#tenth, tenthsMs: this.#tenthsMs }
   }
 
-  /** @param pairs - the number of pairs that have had a message */
+  /** Records an arrival. @param pairs - the number of pairs for which a message has arrived */
   arrived(atMs: number, pairs: number): void {
     this.#fromMs = Math.min(this.#fromMs, atMs)
     this.#count += 1
@@ -282,7 +289,7 @@ interface Known {
   readonly id: Buffer
 }
 
-/** The messages of which one side is known. Plain arrays hold their times and envelope ids. */
+/** The messages of which only one side is known. Their times and envelope ids are in plain arrays. */
 class Waiting {
   readonly #slots = new Map<number, number>()
   readonly #free: number[] = []
@@ -295,7 +302,7 @@ class Waiting {
     return this.#slots.has(number)
   }
 
-  /** @param calledAtMs - NaN for a receipt, which does not contain this time */
+  /** Adds a message. @param calledAtMs - NaN for a receipt, which does not contain this time */
   put(number: number, { atMs, calledAtMs = Number.NaN, id }: Known): void {
     const slot = this.#free.pop() ?? this.#used++
     if (slot === this.#times.length) this.#grow()

@@ -1,7 +1,9 @@
 import { expect, test } from 'vitest'
 import { highestGood, lowestBad, searchCeiling } from './ceiling.ts'
 
-/** @param spoilt - the attempts that fail at any rate, counted from 0 */
+/**
+ * Runs a search in which rates above `ceiling` fail. @param spoilt - the attempts that fail at any rate, counted from 0
+ */
 async function search(ceiling: number, { rates = [100, 1_000, 10_000], splits = 3, spoilt = [] as number[] } = {}) {
   let made = 0
   const attempts = await searchCeiling({ rates, splits }, async (rate) => {

@@ -1,7 +1,7 @@
 /**
- * Two scenarios search for the highest rate that the broker sustains: one for messages between peers, one for HTTP
- * requests. The search climbs a ladder of rates, then repeatedly splits the interval between the last good and the
- * first bad rate.
+ * Defines two scenarios that search for the highest rate that the broker sustains: one for messages between peers, one
+ * for HTTP requests. The search climbs a ladder of rates, then repeatedly splits the interval between the last good
+ * rate and the first bad one.
  */
 
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -39,11 +39,11 @@ interface Search {
   readonly splits: number
 }
 
-/** Splitting a narrower interval would measure only the machine's noise. */
+/** An interval with a smaller ratio is not split, because that would only measure noise. */
 const NARROW = 1.1
 
 /**
- * A rate is bad if two attempts at it fail. The ladder ends with two bad rates in a row, because other programs on the
+ * A rate is bad if two attempts at it fail. The ladder ends after two bad rates in a row, because other programs on the
  * machine may spoil a few attempts.
  * @returns all attempts in order
  */
@@ -74,7 +74,7 @@ export async function searchCeiling<Found>(
   return attempts
 }
 
-/** Rounds to two digits, which are easier to compare. */
+/** Returns a rate between the two. Rounds it to two digits, so that rates are easier to compare. */
 function between(good: number, bad: number): number {
   const middle = good === 0 ? bad / 2 : Math.sqrt(good * bad)
   const unit = Math.max(1, 10 ** (Math.floor(Math.log10(middle)) - 1))
@@ -92,7 +92,7 @@ export function lowestBad(attempts: readonly Attempt<unknown>[]): number | undef
   return rates.toSorted((a, b) => a - b)[0]
 }
 
-/** `--rate` replaces the search. */
+/** Returns the search. `--rate` replaces it with one rate. */
 function searchOf({ options }: RunContext, full: Search, quick: Search): Search {
   if (options.rate !== null) return { rates: [options.rate], splits: 0 }
   return options.isQuick ? quick : full
@@ -109,7 +109,7 @@ const SEARCH_FACT: Fact = [
   'a rate fails if two attempts miss it; the climb ends after two failed rates, then the interval below is bisected',
 ]
 
-/** Returns the report text that both scenarios share. */
+/** Returns the part of the report that both scenarios share. */
 function outcomeOf<Found>(attempts: readonly Attempt<Found>[], unit: 'messages' | 'requests', rateMin: number) {
   const best = highestGood(attempts)
   const bad = lowestBad(attempts)
@@ -151,7 +151,7 @@ async function runThroughput(context: RunContext, teardown: Teardown): Promise<F
   return throughputFindings(attempts, target.version.limits)
 }
 
-/** With too few samples for a p99, a rate counts as held if nothing fails. */
+/** Returns whether the rate was held. With too few samples for a p99, it counts as held if nothing failed. */
 const isBelowCeiling = (result: LoadResult): boolean =>
   isClean(result) && (result.delivered < samplesFor(99) || result.e2eMs.p99 <= P99_MS_MAX)
 
@@ -160,7 +160,7 @@ function throughputFindings(attempts: readonly Attempt<LoadResult>[], limits: 'o
   const { best, tried, headline, check } = outcomeOf(attempts, 'messages', MESSAGES_MIN)
   const share = Math.max(...results.map(({ loadgenCpuShareMax }) => loadgenCpuShareMax))
   const refused = sum(results.flatMap((result) => Object.values(result.refused)))
-  // A late message is not lost.
+  // A message that is late is not lost.
   const isComplete = results.every(({ lost, misdelivered, outOfOrder }) => lost + misdelivered + outOfOrder === 0)
   const p99 = best?.found.e2eMs.p99 ?? 0
   const bound = { percent: 99, samples: best?.found.delivered ?? 0, ms: p99, maxMs: P99_MS_MAX }
@@ -243,7 +243,7 @@ async function runHttpCeiling(context: RunContext, teardown: Teardown): Promise<
   return httpFindings(attempts, stage)
 }
 
-/** Runs an open loop: each request is sent when it is due, whether or not earlier ones have their responses. */
+/** Runs an open loop: sends each request when it is due, even if earlier ones have no response yet. */
 async function requestsAt(
   { target }: RunContext,
   stage: HttpStage,

@@ -1,6 +1,6 @@
 /**
- * A scenario is a workload with a name, requirements for its figures, and findings. This file also defines the building
- * blocks of findings.
+ * Defines what a scenario is: a workload with a name, requirements for its figures, and findings. Also defines the
+ * building blocks of findings.
  */
 
 import { cpus, loadavg } from 'node:os'
@@ -15,7 +15,7 @@ import type { RunContext } from '../run/run.ts'
 export interface Scenario {
   readonly name: string
   readonly summary: string
-  /** The figures of a published performance report for this workload; null if there is no such report. */
+  /** The figures from a published performance report for this workload; null if there is none. */
   readonly reported: string | null
   /** The requirement for the figure that the scenario shows. */
   readonly bar: string
@@ -29,10 +29,10 @@ export interface Sheet {
 
 /** A requirement, and whether it is met. */
 export interface Check {
-  /** `mail` concerns the fate of the messages, which a busy machine does not affect; `cost` concerns time and memory. */
+  /** `mail`: the fate of the messages, which a busy machine does not affect. `cost`: time and memory. */
   readonly about: 'mail' | 'cost'
   readonly isMet: boolean
-  /** False if there were too few samples; `isMet` then means nothing. */
+  /** False if there were too few samples; `isMet` is then meaningless. */
   readonly isJudged?: boolean
   readonly sentence: string
 }
@@ -54,9 +54,9 @@ export type HistogramChart = Bars
 
 export interface Findings {
   readonly headline: string
-  /** The figure that the bar applies to. */
+  /** The figure to which the requirement applies. */
   readonly shown: string
-  /** False if the run was too small for the bar. Default: whether all its checks were judged. */
+  /** False if the run was too small for the requirement. Default: whether all checks were judged. */
   readonly isBarJudged?: boolean
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]
@@ -103,32 +103,32 @@ export class Effort {
   }
 }
 
-/** This check is always met: figures limited by the generator are true, but say less about the broker. */
+/** Returns a check that is always met: figures that the generator limits are true but say less about the broker. */
 export function generatorCheck(share: number): Check {
   const used = `${percent(share)} of a core`
   if (!wasLimit(share)) return costCheck(true, `The load generator was not the limit (${used}).`)
   return costCheck(true, `Warning: the load generator was the limit (${used}). The broker may be faster.`)
 }
 
-/** The samples required beyond a percentile. With fewer, one slow sample would determine it. */
+/** The number of samples required beyond a percentile. With fewer, a single slow sample would determine it. */
 const BEYOND = 10
 
 /** Returns the number of samples that a percentile needs: 200 for p95, 1,000 for p99. */
 export function samplesFor(percent: number): number {
   const needed = (BEYOND * 100) / (100 - percent)
-  return Math.ceil(Number(needed.toFixed(6))) // floating-point error: 100 - 99.9 is a little less than 0.1
+  return Math.ceil(Number(needed.toFixed(6))) // because of floating-point errors, 100 - 99.9 is a little less than 0.1
 }
 
-/** Returns the number of seconds after which a steady rate has produced enough samples for a percentile. */
+/** Returns how many seconds a steady rate takes to produce enough samples for a percentile. */
 export const secondsFor = (percent: number, perSecond: number): number => Math.ceil(samplesFor(percent) / perSecond)
 
 interface PercentileBound {
   readonly percent: number
-  /** The number of samples. For several percentiles, the smallest number. */
+  /** The number of samples; the smallest number if there are several percentiles. */
   readonly samples: number
   readonly ms: number
   readonly maxMs: number
-  /** The plural noun for the samples. */
+  /** What the samples are, as a plural noun. */
   readonly of: string
 }
 
@@ -189,7 +189,7 @@ export function usageGraphs(samples: readonly UsageSample[]): Graph[] {
   ]
 }
 
-/** Shows no total for a program that was restarted. */
+/** Returns a table of the use. Shows no total for a program that was restarted. */
 export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds: number): Sheet {
   const row = (name: string, { cpuSeconds, rssMbPeak, fdMax }: ProcessUsage) => {
     const cores = cpuSeconds === null ? null : cpuSeconds / Math.max(1, seconds)
@@ -202,7 +202,7 @@ export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds
   }
 }
 
-/** Reports the machine's load, because other programs affect the percentiles too. */
+/** Reports the load of the machine, because other programs affect the percentiles too. */
 export function machineFact({ machineCoresBusy }: ResourceUsage): Fact {
   const load = `load average ${figure(loadavg()[0]!)} on ${plural(cpus().length, 'core')}`
   const busy = machineCoresBusy === null ? '' : `, of which ${figure(machineCoresBusy)} were busy`

@@ -10,7 +10,7 @@ const P95_MS_MAX = 100
 /** Hides statements with fewer calls, such as those of the startup. */
 const CALLS_SHOWN_MIN = 20
 const CALLS_JUDGED_MIN = samplesFor(95)
-/** Statements whose duration depends on their reader. */
+/** Matches statements whose duration depends on their reader. */
 const STREAM = /^copy \(/i
 const SHOWN = 6
 const WORDS_SHOWN = 48
@@ -30,9 +30,12 @@ export class StatementCounts {
     this.#before = new Map(before.map((each) => [each.text, each]))
   }
 
-  /** Returns the statements since the beginning, the slowest in total first; null if the server does not count them. */
+  /**
+   * Returns the statements since the beginning, those with the largest total time first; null if the server does not
+   * count them.
+   */
   async end(): Promise<StatementStats[] | null> {
-    const after = await this.#target.databases.first.statements().catch(() => null) // the run reports a server that ends
+    const after = await this.#target.databases.first.statements().catch(() => null) // if the server has ended, the run reports that
     if (!after) return null
     const since = after.map((each) => difference(each, this.#before.get(each.text)))
     return since.filter(({ calls }) => calls >= CALLS_SHOWN_MIN).sort((a, b) => b.calls * b.meanMs - a.calls * a.meanMs)
@@ -58,7 +61,10 @@ export function countedSheet(counted: readonly StatementStats[]): Sheet {
   return { head: ['time in the server', 'calls', 'mean', 'p95 at most', 'max ms'], rows }
 }
 
-/** The server keeps no percentiles. A computed p95 bound above the limit proves nothing, but a mean above the limit does. */
+/**
+ * Returns the checks. The server has no percentiles, and a computed p95 bound above the limit proves nothing, but a
+ * mean above the limit does.
+ */
 export function countedChecks(counted: readonly StatementStats[] | null): Check[] {
   const judged = (counted ?? []).filter(({ text, calls }) => calls >= CALLS_JUDGED_MIN && !STREAM.test(text))
   if (judged.length === 0) return []
@@ -75,7 +81,7 @@ export function countedChecks(counted: readonly StatementStats[] | null): Check[
 
 export interface StatementTimes {
   readonly commits: number
-  /** Returns the upper bound of the histogram's bucket in ms, or a minute beyond the last bucket. */
+  /** The upper bound of the histogram's bucket in ms, or a minute if the value is beyond the last bucket. */
   readonly commitMsP95: number
   readonly claims: number
   readonly claimMsP95: number
@@ -83,7 +89,9 @@ export interface StatementTimes {
 
 const BEYOND_SECONDS = 60
 
-/** Returns the statements since the broker's start, measured by its driver; null if its metrics are not accessible. */
+/**
+ * Returns the statements since the broker's start, as measured by its driver; null if its metrics are not accessible.
+ */
 export async function statementTimes(adminUrl: string | null): Promise<StatementTimes | null> {
   const metrics = await scrapeMetrics(adminUrl)
   if (metrics === null) return null
@@ -98,7 +106,7 @@ export function statementChecks(times: StatementTimes | null): Check[] {
   return [check('commits', times.commits, times.commitMsP95), check('claims', times.claims, times.claimMsP95)]
 }
 
-/** Unlike the server's own times, these include the broker's waits. */
+/** Reports the times that the broker measured. Unlike the server's own times, they include the broker's waits. */
 export function statementFacts(times: StatementTimes | null): Fact[] {
   if (!times || times.commits + times.claims === 0) return []
   const text = (name: string, calls: number, p95: number) => `p95 of ${count(calls)} ${name} within ${figure(p95)} ms`

@@ -1,4 +1,6 @@
-/** Reports the results of a soak: one row per minute, and whether the last minute still performs like the second. */
+/**
+ * Reports the results of a soak: one row per minute, and whether the last minute still performs like the second one.
+ */
 
 import type { Percentiles } from '@sealpost/harness/report/latencies'
 import {
@@ -28,7 +30,7 @@ export interface SoakFigures {
   readonly series: readonly SoakSample[]
 }
 
-/** The period during which the snapshot is held, in seconds after the start. */
+/** When the snapshot is held, in seconds after the start. */
 export interface Hold {
   readonly fromSeconds: number
   readonly toSeconds: number
@@ -46,7 +48,7 @@ export interface Drained
   readonly messages: number
   readonly storedPerSecond: number
   readonly drainedPerSecond: number
-  /** Null if the backlog is too small. */
+  /** How the backlog drained; null if it is too small. */
   readonly tenths: DrainTenths | null
 }
 
@@ -65,9 +67,9 @@ export interface SoakRow {
   readonly delivered: number
   readonly p50: number
   readonly p99: number
-  /** The largest size of each table and index in this span, by name. */
+  /** The largest size of each table and index during this span, by name. */
   readonly bytes: Readonly<Record<string, number>>
-  /** The highest total of all hot tables in this span. */
+  /** The highest number of dead rows in all hot tables during this span. */
   readonly dead: number
   readonly queued: number
   readonly brokerRssMb: number | null
@@ -81,10 +83,10 @@ export interface SoakVerdict {
 }
 
 const MINUTE_S = 60
-/** The second span, the last one, and some spans between them. */
+/** The minimum number of spans: the second one, the last one, and some between them. */
 const SPANS_MIN = 5
 
-/** Returns one minute, or less in a soak shorter than five minutes. */
+/** Returns the length of a span: one minute, or less if the soak is shorter than five minutes. */
 export const spanSecondsOf = (soakSeconds: number): number => Math.min(MINUTE_S, soakSeconds / SPANS_MIN)
 
 interface SoakRecord {
@@ -94,7 +96,7 @@ interface SoakRecord {
   readonly spans: readonly SpanLatencies[]
 }
 
-/** Omits an incomplete last span, which can't be compared with a complete one. */
+/** Returns the rows. Omits an incomplete last span, because it can't be compared with a complete one. */
 export function rowsOf({ seconds, startMs, samples, spans }: SoakRecord): SoakRow[] {
   const spanSeconds = spanSecondsOf(seconds)
   return Array.from({ length: Math.floor(seconds / spanSeconds) }, (_, i) => {
@@ -124,29 +126,32 @@ function mostBytes(samples: readonly SoakSample[]): Record<string, number> {
   return bytes
 }
 
-/** The maximum ratio of the latencies in the last and the second span. */
+/** The maximum ratio of the latency in the last span to that in the second. */
 const SLOWER_MAX = 1.5
-/** The maximum ratio of the broker's memory in the last and the second span. The runtime returns memory late. */
+/** The maximum ratio of the broker's memory in the last span to that in the second. The runtime returns memory late. */
 const FATTER_MAX = 1.25
 const MEMORY_SLACK_MB = 32
 /** In a span of seconds, one slow fsync affects more than one percent of the messages. */
 const SHORT_SLACK_MS = 50
-/** In a short soak the runtime is still warming up during the second span. */
+/** In a short soak, the runtime is still warming up during the second span. */
 const SHORT_SLACK_MB = 64
-/** A short soak has no vacuum, and each message leaves dead rows and index entries behind. */
+/**
+ * The bytes that each message may leave behind in a short soak: there is no vacuum, so dead rows and index entries
+ * remain.
+ */
 const SHORT_BYTES_EACH = 2_000
 const SHORT_DEAD_EACH = 5
-/** Allows for a vacuum that starts a little later than the last one. */
+/** The maximum growth of a table. It allows for a vacuum that starts a little later than the last one. */
 const LARGER_MAX = 1.25
 const BYTES_SLACK = 1024 * 1024
-/** Dead rows accumulate between two vacuums. */
+/** The maximum growth of the number of dead rows, which accumulate between two vacuums. */
 const DEADER_MAX = 2
 const DEAD_SLACK = 10_000
 
 export function soakVerdicts(rows: readonly SoakRow[], hold: Hold | null): SoakVerdict[] {
   const [second, last] = [rows[1]!, rows.at(-1)!]
-  // The queue reuses but never returns the space that it took while a snapshot was held, so it must not grow
-  // further.
+  // The queue reuses but never returns the space that it took while a snapshot was held. Afterwards, it must not grow
+  // any more.
   const settled = hold ? (rows.find(({ fromSeconds }) => fromSeconds >= hold.toSeconds) ?? last) : second
   return [
     latencyVerdict(second, last),
@@ -205,7 +210,7 @@ function deadVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
   return { isMet, sentence }
 }
 
-/** Reports the ledger's growth without judging it, because the ledger grows by design for a day. */
+/** Reports the growth of the ledger without judging it, because the ledger grows for a day by design. */
 function ledgerNote(second: SoakRow, last: SoakRow): SoakVerdict {
   const sizeIn = (row: SoakRow) =>
     Object.entries(row.bytes).reduce((sum, [name, bytes]) => sum + (isLedger(name) ? bytes : 0), 0)
@@ -219,9 +224,9 @@ const isLedger = (name: string): boolean => name.startsWith('dedupe_ledger')
 
 const megabytes = (bytes: number): string => `${figure(bytes / 1e6)} MB`
 
-/** A smaller tenth of a backlog says nothing about its rate. */
+/** The minimum size of a tenth. The rate of a smaller one would be meaningless. */
 const TENTH_MIN = 1_000
-/** The minimum ratio of the rates of a drain's slowest and fastest tenth. */
+/** The minimum ratio of the rate in a drain's slowest tenth to that in its fastest. */
 const TENTHS_RATIO_MIN = 0.85
 
 /** The rates of a drain after its warm-up. */

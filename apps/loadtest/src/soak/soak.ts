@@ -1,6 +1,6 @@
 /**
- * Runs an open loop for minutes or hours, with regular samples of storage and broker. In the middle of the run another
- * database session may hold a snapshot, while a backlog waits for absent peers.
+ * Runs an open loop for minutes or hours, and regularly samples storage and broker. In the middle of the run, another
+ * database session may hold a snapshot. A backlog may wait for absent peers.
  */
 
 import { join } from 'node:path'
@@ -44,7 +44,7 @@ import {
 
 export interface SoakOptions {
   readonly seconds: number
-  /** The number of seconds for which another database session holds a snapshot in the middle of the run. */
+  /** How many seconds another database session holds a snapshot in the middle of the run. */
   readonly holdSeconds: number | null
   /** The number of messages that wait for absent peers. */
   readonly backlog: number
@@ -61,7 +61,7 @@ export interface SoakOutcome {
   readonly figures: SoakFigures
 }
 
-/** The maximum length of the preceding run without a backlog. Only its second half counts. */
+/** The maximum length of the run without a backlog that precedes the soak. Only its second half counts. */
 const ALONE_SECONDS = 60
 
 export async function runSoak(context: RunContext, setup: SoakSetup, teardown: Teardown): Promise<SoakOutcome> {
@@ -98,14 +98,14 @@ export async function runSoak(context: RunContext, setup: SoakSetup, teardown: T
   return { result: resultOf(outcome, target, options), spans, figures }
 }
 
-/** Returns whether the verdicts are met and the backlog arrived intact. */
+/** Returns whether all requirements are met and the backlog arrived intact. */
 export function isSteady({ verdicts, backlog }: SoakFigures): boolean {
   const isDrained =
     backlog === null || (backlog.delivered === backlog.messages && backlog.misdelivered + backlog.outOfOrder === 0)
   return isDrained && verdicts.every(({ isMet }) => isMet)
 }
 
-/** Runs the same load without a backlog. The first half warms up. */
+/** Runs the same load without a backlog. The first half is for warming up. */
 async function runAlone(context: RunContext, setup: SoakSetup, teardown: Teardown): Promise<Percentiles> {
   const seconds = Math.min(ALONE_SECONDS, setup.soak.seconds)
   const plan = { ...setup.plan, total: setup.plan.rate! * seconds }
@@ -149,7 +149,7 @@ class StorageMonitor {
   }
 
   async #look(): Promise<void> {
-    if (this.#isLooking) return // a slow database gets fewer queries
+    if (this.#isLooking) return // a slow database receives fewer queries
     this.#isLooking = true
     try {
       const { databases, shards } = this.#target
@@ -159,14 +159,17 @@ class StorageMonitor {
       const queued = queueRowsOf(relations) + this.#uncounted
       this.#samples.push({ atMs: clockMs(), relations, queued, brokerRssMb })
     } catch {
-      // The series lacks this sample; if the database is unavailable, the run itself fails.
+      // The sample is then missing. If the database is unavailable, the run itself fails.
     } finally {
       this.#isLooking = false
     }
   }
 }
 
-/** Call it while the queue does not change. The statistics are up to a second late, but this count is exact. */
+/**
+ * Returns how many deliveries the statistics miss. Call while the queue does not change: the statistics are up to a
+ * second late, but this count is exact.
+ */
 async function uncountedOf({ databases }: Environment): Promise<number> {
   return (await databases.countQueued(null)) - queueRowsOf(await databases.first.relations())
 }
@@ -174,7 +177,7 @@ async function uncountedOf({ databases }: Environment): Promise<number> {
 const queueRowsOf = (relations: readonly RelationFacts[]): number =>
   relations.find(({ name }) => name === 'message_queue')?.rows ?? 0
 
-/** Sealed messages that members send through the broker before they leave; their recipients connect at the end. */
+/** Sealed messages that members send through the broker before they leave. Their recipients connect at the end. */
 class Backlog {
   readonly #context: RunContext
   readonly #plan: Plan
@@ -193,7 +196,7 @@ class Backlog {
     this.#teardown = teardown
   }
 
-  /** There are as many senders as the run has peers, and as many absent recipients. */
+  /** Stores a backlog. There are as many senders as the run has peers, and as many absent recipients. */
   static async store(context: RunContext, messages: number, meshId: MeshId, teardown: Teardown): Promise<Backlog> {
     const { options, display, target } = context
     const peers = options.peers * 2
@@ -235,7 +238,7 @@ class Backlog {
     }
   }
 
-  /** @returns the number of calls to `send` */
+  /** Runs a share of the peers. @returns the number of calls to `send` */
   async #runShare(name: string, peers: Share): Promise<number> {
     const { target, display, options } = this.#context
     const first = { ...target, shards: target.shards.slice(0, 1) }

@@ -1,4 +1,4 @@
-/** For tests: the load test as users run it, with its own database and temporary folder. */
+/** For tests: runs the load test as a user would, with its own database and temporary folder. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
@@ -13,19 +13,19 @@ export interface Ended {
   code: number | null
   out: string
   err: string
-  /** The folder for temporary files, which a test checks for remaining files. */
+  /** The files that remain in the folder for temporary files. */
   left: string[]
 }
 
 export interface Running {
   pid: number
-  /** Resolves with the output so far once it contains the text, on either stream. */
+  /** Resolves with the output so far once it contains this text, on either stream. */
   says(text: string): Promise<string>
   signal(name: NodeJS.Signals): void
   ended: Promise<Ended>
 }
 
-/** One test run, created before each test and disposed after it. */
+/** The world of one test, created before it and disposed after it. */
 export class LoadTestWorld {
   folder = ''
   databaseUrl = ''
@@ -103,7 +103,10 @@ export class LoadTestWorld {
   }
 }
 
-/** Returns the running programs with this text in their environment. A run's programs inherit its TMPDIR, even as orphans. */
+/**
+ * Returns the running programs with this text in their environment. The programs of a run inherit its TMPDIR, which
+ * they keep even as orphans.
+ */
 export async function programsOf(marker: string): Promise<string[]> {
   const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name))
   const found: string[] = []

@@ -1,6 +1,6 @@
 /**
- * Runs the brokers. Each is a program behind proxies: one to Postgres, and one per program of peers. A broker that
- * exits by itself or logs an error counts as a fault of the product.
+ * Runs the brokers. Each broker is a program behind proxies: one to Postgres, and one for each program of peers. If a
+ * broker exits by itself or logs an error, that counts as a bug in the product.
  */
 
 import { type BrokerProgram, logLine, startBroker } from '@sealpost/broker-program'
@@ -26,7 +26,10 @@ interface Surroundings extends BrokerSetting {
   readonly ledger: LedgerWriter
 }
 
-/** The times are short, so that each timer fires many times in a run. The verdict doesn't depend on them. */
+/**
+ * The brokers' settings. Times are short, so that each timer fires many times in a run. The verdict doesn't depend on
+ * them.
+ */
 export const SETTINGS: Readonly<Record<string, string>> = {
   HOST: '127.0.0.1',
   PORT: '0',
@@ -44,7 +47,7 @@ export const SETTINGS: Readonly<Record<string, string>> = {
 const STARTS_MAX = 10
 const ENDED_WELL = 'it ended with exit code 0'
 
-/** The proxies of a broker outlive its program. */
+/** A broker's program and its proxies, which outlive it. */
 interface Place {
   readonly link: TcpProxy
   process: BrokerProgram | null
@@ -53,7 +56,7 @@ interface Place {
 export class Brokers {
   /** Failures that no scenario caused. */
   readonly faults: string[] = []
-  /** Proxies between each program of peers and its broker. */
+  /** The proxies between the programs of peers and this broker. */
   readonly fronts: readonly TcpProxy[]
   readonly #around: Surroundings
   readonly #places: readonly Place[]
@@ -161,7 +164,9 @@ export class Brokers {
     if (lastWords !== ENDED_WELL) this.faults.push(`broker ${no} ended after SIGTERM: ${lastWords}`)
   }
 
-  /** Retries like a supervisor, because a start fails if Postgres is too busy to respond in time. */
+  /**
+   * Starts the program. Retries like a supervisor, because a start fails if Postgres is too busy to respond in time.
+   */
   async #spawn(no: number): Promise<BrokerProgram> {
     for (let tries = 1; ; tries++) {
       try {
@@ -177,7 +182,7 @@ export class Brokers {
     const databaseUrl = new URL(postgres.url)
     databaseUrl.port = String(this.link(no).port)
     const authorities = this.fronts.map(({ port }) => `127.0.0.1:${port}`).join(',')
-    let isReady = false // earlier lines belong to the error of its start
+    let isReady = false // earlier lines are part of the error if it can't start
     const broker = await startBroker({
       environment: {
         ...process.env,

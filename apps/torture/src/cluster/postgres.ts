@@ -1,4 +1,7 @@
-/** Runs the Postgres server. Scenarios kill, stop and restart it with its folder and port; the checker reads its final rows. */
+/**
+ * Runs the Postgres server. Scenarios kill, stop and restart it with the same folder and port. At the end, the checker
+ * reads its rows.
+ */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -15,7 +18,7 @@ export interface PostgresSetting extends Pick<EmbeddedOptions, 'dataDir' | 'sett
 /** A message that is still in the database at the end, queued or dead. */
 export interface Leftover {
   readonly envelopeId: string
-  /** `null` if it is queued. */
+  /** Why the message is dead; `null` if it is still queued. */
   readonly reason: 'expired' | 'strikes' | 'rejected' | null
 }
 
@@ -64,7 +67,7 @@ export class Postgres {
     return this.#hasEnded
   }
 
-  /** Kills the postmaster; its backends notice by themselves. */
+  /** Kills the postmaster. Its backends notice that by themselves. */
   async kill(): Promise<void> {
     await this.#own.kill()
   }
@@ -75,7 +78,7 @@ export class Postgres {
       try {
         process.kill(pid, 'SIGKILL')
       } catch {
-        // the process has ended meanwhile
+        // the process has already ended
       }
     }
     await this.#own.exited
@@ -99,7 +102,7 @@ export class Postgres {
     await this.answers()
   }
 
-  /** Retries the connection until the server accepts it. @throws OperatingError `postgres_silent` */
+  /** Waits until the server accepts connections. @throws OperatingError `postgres_silent` */
   async answers(): Promise<void> {
     const deadline = performance.now() + ANSWERS_WITHIN_MS
     while (performance.now() < deadline) {

@@ -1,4 +1,4 @@
-/** Sets up the stage of one run (Postgres, brokers, peers and their ledgers), and offers actions on it to the scenarios. */
+/** Sets up the stage of one run: Postgres, brokers, peers and their ledgers. Scenarios act on it. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -21,14 +21,17 @@ export interface TortureClusterOptions extends BrokerSetting, PopulationSetting 
   readonly rate: number
   readonly bodyBytes: number
   readonly seed: number
-  /** A path that the scenario created. */
+  /** A path that the scenario has created. */
   readonly place?: string | undefined
 }
 
-/** The length of the run, which scales durations and amounts. */
+/** The form of the run, on which durations and amounts depend. */
 export type Measure = 'short' | 'full'
 
-/** A run is stuck if no message moved for `STUCK_AFTER_MS`, or if a condition did not hold within `WAITED_TOO_LONG_MS`. */
+/**
+ * A run is stuck if no message has moved for `STUCK_AFTER_MS`, or if a condition was not met within
+ * `WAITED_TOO_LONG_MS`.
+ */
 const STUCK_AFTER_MS = 90_000
 const WAITED_TOO_LONG_MS = 300_000
 const LOOK_MS = 20
@@ -100,7 +103,7 @@ export class TortureCluster {
     return this.population.members.filter(({ isWriting }) => !isWriting)
   }
 
-  /** Writes the key file of a member, enrolled at the broker of its program. */
+  /** Writes the key file of a member that is enrolled at the broker of its program. */
   async writeKeyFileOf({ no, meshNo, program }: PopulationMember, path: string): Promise<void> {
     const { meshId, secrets } = this.#meshes[meshNo]!
     const identity = identityOf(secrets[Math.floor(no / this.#meshes.length)]!)
@@ -131,13 +134,13 @@ export class TortureCluster {
     this.population.pace(this.#setting.rate)
   }
 
-  /** Waits for this number of further acks. @throws OperatingError `stuck` */
+  /** Waits for this many more acks. @throws OperatingError `stuck` */
   acks(count: number): Promise<void> {
     const from = this.population.progress.acked
     return this.until(`${count} more messages are acked`, () => this.population.progress.acked >= from + count)
   }
 
-  /** @throws OperatingError `stuck` */
+  /** Waits until the condition is true. @throws OperatingError `stuck` */
   async until(claim: string, condition: () => boolean | Promise<boolean>): Promise<void> {
     let state = ''
     const endMs = clockMs() + WAITED_TOO_LONG_MS

@@ -1,4 +1,7 @@
-/** Tests the checker with hand-written ledgers: the breaches that each rule detects, and the histories that it must accept. */
+/**
+ * Tests the checker with hand-written ledgers: violations that each rule must detect, and histories that it must
+ * accept.
+ */
 import { expect, test } from 'vitest'
 import type { Leftover } from '../cluster/postgres.ts'
 import { findingsOf } from './checker.ts'
@@ -6,7 +9,7 @@ import { historyOf, type Kind, type LedgerEvent } from './ledger.ts'
 
 const LEASE_MS = 10_000
 
-/** Two peers, of which 0 writes to 1. */
+/** A ledger of two peers, of which 0 writes to 1. */
 class Book {
   readonly events: LedgerEvent[] = []
   readonly leftovers: Leftover[] = []

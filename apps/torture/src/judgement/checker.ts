@@ -1,7 +1,7 @@
 /**
  * Checks a history against the promises. An acked message is delivered, queued, or dead for a reason (P1, P2). No peer
- * receives a message that was not sent to it (P4, P9). One send is one delivery (P5). First deliveries keep their order
- * (P6). Each further push has a cause (P7), and the application does not see it (P8).
+ * receives a message that was not sent to it (P4, P9). One send leads to one delivery (P5). First deliveries keep their
+ * order (P6). Each repeated push has a cause (P7), and the application does not see it (P8).
  */
 import type { Break, History, Push, Sent } from './ledger.ts'
 
@@ -64,7 +64,7 @@ function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generato
     yield { rule: 'misdelivered', atMs: got.get(envelopeId)![0]!.atMs, sentence: `no peer sent ${envelopeId}` }
   for (const [envelopeId, list] of pushes) {
     const sent = byEnvelope.get(envelopeId)
-    if (!sent) continue // neither acked nor handed to an application: its sender is unknown
+    if (!sent) continue // it was neither acked nor handed to an application, so its sender is unknown
     for (const { atMs, peer, sender } of list)
       if (peer !== sent.to || sender !== sent.from)
         yield { rule: 'misdelivered', atMs, sentence: `${nameOf(sent)} arrived at ${peer} as a message from ${sender}` }
@@ -76,8 +76,8 @@ function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generato
 }
 
 /**
- * Checks that first deliveries of a pair ascend. A short-lived message that waited while the clock was set may be
- * overtaken, because it was expired for a while and then valid again.
+ * Checks that the first deliveries of each pair are in ascending order. A short-lived message that waited while the
+ * clock was set may be overtaken, because it expired for a while and then became valid again.
  */
 function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generator<Breach> {
   const last = new Map<string, number>()
@@ -94,7 +94,10 @@ function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generato
   }
 }
 
-/** Checks that each further push of an envelope has a cause of P7, a higher attempt, and the same id in the queue. */
+/**
+ * Checks that each repeated push of an envelope has a cause according to P7, a higher attempt number, and the same id
+ * in the queue.
+ */
 function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[]): Generator<Breach> {
   for (const [envelopeId, list] of history.pushes)
     for (const [i, push] of list.entries()) {
@@ -109,7 +112,10 @@ function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[
     }
 }
 
-/** Checks that within one life the SDK hands each message to the application once, unless the application asked for a retry. */
+/**
+ * Checks that within one life of a peer, the SDK hands each message to the application once, unless the application
+ * asked for a retry.
+ */
 function* shownTwice({ got, putOffAtMs }: History): Generator<Breach> {
   for (const [envelopeId, list] of got) {
     if (list.length === 1 || putOffAtMs.has(envelopeId)) continue
@@ -125,7 +131,8 @@ function* tampered({ alarms }: History): Generator<Breach> {
 }
 
 /**
- * Checks that failed attempts make a dead letter only of a message whose handler throws, never of one that a fault interrupted.
+ * Checks that failed attempts only turn a message into a dead letter if its handler throws, never because a fault
+ * interrupted it.
  */
 function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
   for (const [envelopeId, reason] of leftovers) {
@@ -145,7 +152,7 @@ const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
  * - `session`: the session ended before the settlement was committed.
  * - `lease`: the delivery was not settled within the lease.
  * - `fence`: a reply from the database was lost, which voids the leases that it may have contained.
- * - `clock`: the database's clock was set.
+ * - `clock`: the database clock was set.
  * - `retry`: the recipient asked for a retry.
  */
 export type Cause = (typeof CAUSES)[number]
@@ -160,14 +167,15 @@ interface RepeatContext {
 const ON_ITS_WAY_MS = 1000
 /** A broker logs each kind of failure at most once per second, and retries a failed fence after a while. */
 const FAILURE_REACH_MS = 8000
-/** Scenarios that set the database's clock. */
+/** Matches scenarios that set the database clock. */
 const SETS_CLOCK = /^clock/
 
-/** @returns null if nothing permits the push */
+/** Finds the cause of a repeated push. @returns null if nothing permits the push */
 function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: RepeatContext): Cause | null {
   const { breaks, brokerFailuresMs, putOffAtMs } = history
   if (push.deliveryId !== before.deliveryId || push.attempt === before.attempt) return null
-  // A lease that was taken on insert may lapse at once, and its message may be claimed again before the first push.
+  // A lease that was granted on insert may lapse immediately, and the message may be claimed again before the first
+  // push.
   if (isClockSet(breaks, before.atMs - ON_ITS_WAY_MS, push.atMs)) return 'clock'
   if (push.attempt < before.attempt) return null
   if (putOffAtMs.get(envelopeId)?.some((ms) => ms >= before.atMs && ms <= push.atMs)) return 'retry'
@@ -177,7 +185,9 @@ function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: Rep
   return null
 }
 
-/** Returns the earliest start of a push's lease. A stall delays pushes of earlier claims. */
+/**
+ * Returns the earliest time at which the lease of a push may have begun. A stall delays pushes after earlier claims.
+ */
 function leasedByMs(pushedAtMs: number, stalls: RepeatContext['history']['stalls']): number {
   let atMs = pushedAtMs - ON_ITS_WAY_MS
   for (const { fromMs, untilMs } of stalls)

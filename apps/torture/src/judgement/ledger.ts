@@ -1,7 +1,7 @@
 /**
- * The ledger records what happened to every message: one JSON line per event, one file per program. `historyOf` joins
- * the files, and `checker.ts` judges the result. Peers are named by their number in the population. Times are ms since
- * 1970 by a clock that no test sets (`clockMs`).
+ * Implements the ledger, which records what happened to every message: one JSON line per event, one file per program.
+ * `historyOf` joins the files, and `checker.ts` judges the result. Peers are identified by their number in the
+ * population. Times are ms since 1970 by a clock that no test sets (`clockMs`).
  */
 import { appendFileSync, createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
@@ -16,7 +16,7 @@ export type Kind =
 
 export type PushedItem = readonly [id: number, envelopeId: string, sender: number, attempt: number]
 
-/** `n` counts the messages from this sender to this recipient. */
+/** `n`: the number of the message among those from this sender to this recipient. */
 interface Numbered {
   readonly from: number
   readonly to: number
@@ -27,12 +27,15 @@ export type LedgerEvent = { readonly atMs: number } & (
   | ({ readonly e: 'sent'; readonly kind: Kind } & Numbered)
   | ({ readonly e: 'acked'; readonly envelopeId: string } & Numbered)
   | ({ readonly e: 'refused'; readonly code: string } & Numbered)
-  /** A frame with deliveries reached this peer's socket; `session` counts the peer's sockets. */
+  /**
+   * A frame with deliveries has reached this peer's socket. `session`: the number of the socket among those of the
+   * peer.
+   */
   | { readonly e: 'pushed'; readonly peer: number; readonly session: number; readonly items: readonly PushedItem[] }
   | { readonly e: 'settled'; readonly peer: number; readonly session: number; readonly ids: readonly number[] }
   /**
-   * The application received the message. `isWhole`: whether body, sender and recipient match the send. `life` counts
-   * the starts of the peer, each with a new inbox.
+   * The application has received the message. `isWhole`: whether body, sender and recipient match the send. `life`: how
+   * often the peer was started, each time with a new inbox.
    */
   | ({
       readonly e: 'got'
@@ -116,7 +119,7 @@ export interface Sent {
   envelopeId: string | null
 }
 
-/** A fault. One that was never repaired ends with the run. */
+/** A fault. If it was never repaired, it ends with the run. */
 export interface Break {
   readonly no: number
   readonly scenario: string
@@ -131,10 +134,10 @@ export interface History {
   /** Deliveries by envelope, in the order of arrival. */
   readonly pushes: ReadonlyMap<string, readonly Push[]>
   readonly got: ReadonlyMap<string, readonly Got[]>
-  /** The order of first arrivals, at the socket and in the application. */
+  /** The order of first arrivals: at the socket, and (below it) in the application. */
   readonly firstPushed: readonly (readonly [peer: number, envelopeId: string])[]
   readonly firstGot: readonly (readonly [peer: number, envelopeId: string])[]
-  /** Envelopes that an application received although no peer sent them. */
+  /** Envelopes that an application received although no peer had sent them. */
   readonly invented: readonly string[]
   readonly putOffAtMs: ReadonlyMap<string, readonly number[]>
   readonly alarms: readonly Extract<LedgerEvent, { e: 'alarm' }>[]
@@ -148,7 +151,7 @@ export interface History {
 
 type Event<E extends LedgerEvent['e']> = Extract<LedgerEvent, { e: E }>
 
-/** Joins the events of all programs; the events of each program are already in order. */
+/** Joins the events of all programs. The events of each program are already in order. */
 export async function historyOf(
   events: AsyncIterable<LedgerEvent> | Iterable<LedgerEvent>,
   leftovers: readonly Leftover[],

@@ -1,4 +1,4 @@
-/** Judges each scenario: computes its figures, and whether the promises held. */
+/** Judges each scenario: computes its figures, and whether the promises were kept. */
 
 import type { Cause } from './checker.ts'
 import { type Breach, type CheckOptions, findingsOf, noRepeats, type Rule } from './checker.ts'
@@ -7,7 +7,7 @@ import type { Break, History } from './ledger.ts'
 type ScenarioOutcome =
   | 'held'
   | 'broken'
-  /** The fault hit nothing, or too little was sent, so the run proves nothing. */
+  /** The fault affected nothing, or too few messages were sent, so the run proves nothing. */
   | 'invalid'
   | 'skipped'
 
@@ -31,17 +31,17 @@ export interface VerdictLine {
   readonly brokerRssMb: number | null
 }
 
-/** The observations of a run besides its ledgers. */
+/** What was observed in a run in addition to its ledgers. */
 export interface Noticed {
-  /** Failures of the whole run, such as a broker that died or a queue that never emptied. */
+  /** Failures of the whole run, such as a broker that died or a queue that never became empty. */
   readonly faults: readonly string[]
-  /** Why the fault of a scenario hit nothing. */
+  /** Why the fault of a scenario affected nothing, by scenario. */
   readonly missed: ReadonlyMap<string, string>
   readonly brokerRssMb: number | null
 }
 
 export interface Bounds extends CheckOptions {
-  /** The longest permitted recovery; null for no limit. */
+  /** The longest permitted recovery; null means no limit. */
   readonly recoveryMs: number | null
 }
 
@@ -107,7 +107,7 @@ const draftOf = (scenario: string): Draft => ({
   brokerRssMb: null,
 })
 
-/** Counts each message for the scenario during which it was sent. */
+/** Counts the messages of each scenario: those sent during it. */
 function countMessages({ sent, got, leftovers }: History, draftAt: (ms: number) => Draft): void {
   for (const { ackedAtMs, envelopeId, sentAtMs } of sent) {
     const draft = draftAt(sentAtMs)

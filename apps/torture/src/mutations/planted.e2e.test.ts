@@ -1,4 +1,4 @@
-/** Tests the checker: it finds each bug that is planted in a broker, and none in the unchanged broker. */
+/** Tests that the checker finds each bug that is planted in a broker, and none in the unchanged broker. */
 import { join } from 'node:path'
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -14,7 +14,7 @@ import { PLANT_NAMES, type Plant } from './test/plants.ts'
 const PRELOAD = ['--preload', join(import.meta.dirname, 'test/plants.ts')]
 const SLOW = 240_000
 
-/** Injects nothing besides the planted bug. */
+/** Injects no fault. */
 const calm: TortureScenario = {
   name: 'calm',
   summary: '',
@@ -25,7 +25,7 @@ const calm: TortureScenario = {
   },
 }
 
-/** Messages for an absent peer expire. */
+/** Lets messages for an absent peer expire. */
 const expiry: TortureScenario = {
   name: 'expiry',
   summary: '',
@@ -40,7 +40,10 @@ const expiry: TortureScenario = {
   },
 }
 
-/** The bug shows only if the lost commit contained envelopes. On a busy machine, two commits in a row contained only settles. */
+/**
+ * Loses several replies, because the bug shows only if a lost commit contained envelopes. On a busy machine, two
+ * commits in a row contained only settles.
+ */
 const manyAnswersLost: TortureScenario = {
   ...answerLost,
   inject: async (stage, fault) => {
@@ -48,7 +51,7 @@ const manyAnswersLost: TortureScenario = {
   },
 }
 
-/** The rule that each planted bug breaks, and the scenario during which it does. */
+/** The rule that each planted bug breaks, and the scenario in which it does so. */
 const NOTICED: Readonly<Record<Plant, { readonly rule: Rule; readonly during?: TortureScenario }>> = {
   'acks before the commit': { rule: 'lost', during: brokerKill },
   'drops a push': { rule: 'misordered' },

@@ -1,6 +1,6 @@
 /**
  * Runs one peer of the population: the real SDK, with every send and delivery recorded in the ledger. A custom
- * WebSocket records pushes and settles too, because the SDK hides duplicates from the application.
+ * WebSocket also records pushes and settles, because the SDK hides duplicates from the application.
  */
 import { boxKeysFromSecret, signingKeysFromSeed } from '@sealpost/identity'
 import { decodeClientFrame, decodeServerFrame } from '@sealpost/protocol'
@@ -52,7 +52,9 @@ export class Actor {
   get pending(): number {
     return this.#peer?.pendingCount ?? 0
   }
-  /** Stops writing while many sends are pending, like an application whose broker is unreachable. */
+  /**
+   * Whether the peer may write. It stops while many sends are pending, like an application whose broker is unreachable.
+   */
   get mayWrite(): boolean {
     return this.#peer !== null && this.pending < WAITING_MAX
   }
@@ -124,7 +126,7 @@ export class Actor {
   }
 }
 
-/** A body names its sender, recipient and number, which also determine its padding. */
+/** The contents of a body: sender, recipient and number, which also determine its padding. */
 interface Said {
   readonly from: number
   readonly to: number
@@ -146,7 +148,7 @@ export function bodyOf({ from, to, n, kind }: Said, bytes: number): Uint8Array {
   return body
 }
 
-/** @returns null if no actor made this body */
+/** Reads a body. @returns null if no actor created this body */
 function saidIn(body: Uint8Array): Said | null {
   if (body.length < HEAD_BYTES) return null
   const head = new DataView(body.buffer, body.byteOffset, body.length)
@@ -158,7 +160,7 @@ function saidIn(body: Uint8Array): Said | null {
 
 const fillingAt = (at: number, seed: number): number => (at * 31 + seed * 7) & 0xff
 
-/** Stands for a sender outside the population. */
+/** Represents a sender outside the population. */
 const STRANGER = -1
 
 interface Recording extends Pick<ActorContext, 'ledger' | 'numberOf'> {

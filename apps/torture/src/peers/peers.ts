@@ -1,4 +1,7 @@
-/** Runs a share of the population, controlled by the commands of `population.ts`. The program ends with its parent. */
+/**
+ * Runs a share of the population, controlled by the commands of `population.ts`. The program ends together with its
+ * parent.
+ */
 import { ready } from '@sealpost/identity'
 import { clockMs } from '@sealpost/sdk'
 import { type PeerKey, type Random, seededRandom } from '@sealpost/std'
@@ -11,7 +14,7 @@ const SEND_EVERY_MS = 10
 /** One in this number of messages has a short time to live. */
 const BRIEF_ONE_IN = 40
 const JOINING_AT_ONCE = 16
-/** If a timer is this late, the program did not run meanwhile. */
+/** If a timer is this late, the program did not run in the meantime. */
 const STOOD_STILL_MS = 400
 /** Bursts yield to the other actors after this number of messages. */
 const BURST_CHUNK = 64

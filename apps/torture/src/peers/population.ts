@@ -18,9 +18,9 @@ export interface PeerSetup {
   readonly url: string
   readonly brokerKey: PeerKey
   readonly roles: readonly Role[]
-  /** All peers of the run, by number. */
+  /** The keys of all peers in the run, by peer number. */
   readonly keys: readonly PeerKey[]
-  /** The permitted recipients of each peer, by number. */
+  /** The peers that each peer may write to, by peer number. */
   readonly correspondents: readonly (readonly number[])[]
   readonly bodyBytes: number
   readonly seed: number
@@ -28,14 +28,14 @@ export interface PeerSetup {
 
 export type PeerCommand =
   | ({ readonly do: 'prepare' } & PeerSetup)
-  /** The reply follows once each peer has its first session. */
+  /** Answered once each peer has had its first session. */
   | { readonly do: 'join'; readonly peers: readonly number[] }
   | { readonly do: 'leave'; readonly peers: readonly number[] }
-  /** Messages per second, for all joined peers together; 0 stops the traffic. */
+  /** Sets the messages per second, for all joined peers together; 0 stops the traffic. */
   | { readonly do: 'pace'; readonly perSecond: number }
-  /** The reply follows once the outbox has accepted all. */
+  /** Answered once the outbox has accepted all messages. */
   | { readonly do: 'burst'; readonly from: number; readonly to: number; readonly count: number; readonly kind: Kind }
-  /** How long an application works on each message. */
+  /** Sets how long an application works on each message. */
   | { readonly do: 'dawdle'; readonly peers: readonly number[]; readonly forMs: number }
   | { readonly do: 'flush' }
 
@@ -44,7 +44,7 @@ export interface PeerProgress {
   readonly acked: number
   /** The number of messages delivered to applications, without repeats. */
   readonly got: number
-  /** The number of sends without a reply. */
+  /** The number of sends that were not answered yet. */
   readonly pending: number
   readonly online: number
   readonly joined: number
@@ -60,9 +60,12 @@ interface Cast {
   readonly peers: number
   /** Whether the peers are writers, which write only to each other; other peers are silent. */
   readonly isWriting: boolean
-  /** The number of peers, counted from the last one, that receive messages while absent and join at the end. */
+  /**
+   * The number of peers, at the end of the list, that are absent while messages are sent to them and join only at the
+   * end.
+   */
   readonly sleepers: number
-  /** Whether they connect without a proxy, because there are too many of them. */
+  /** Whether the peers connect without a proxy, because there are too many of them. */
   readonly isDirect?: boolean
 }
 
@@ -88,7 +91,7 @@ export interface Invited {
 const FILE = join(import.meta.dirname, 'peers.ts')
 const NOTHING: PeerProgress = { sent: 0, acked: 0, got: 0, pending: 0, online: 0, joined: 0 }
 
-/** Assigns members to meshes in turn, so that every program has peers of each mesh. */
+/** Creates the members. They are assigned to meshes in turn, so that every program has peers in each mesh. */
 export async function invite({ casts, meshes: count }: PopulationSetting): Promise<Invited> {
   const members = casts.flatMap((cast, program) =>
     Array.from({ length: cast.peers }, (_, i) => ({
@@ -107,7 +110,7 @@ export async function invite({ casts, meshes: count }: PopulationSetting): Promi
 }
 
 interface ProgramOptions {
-  /** The progress of each program. */
+  /** The address that each program connects to. */
   readonly urls: readonly string[]
   readonly brokerKey: PeerKey
   readonly ledgerFiles: readonly string[]
@@ -128,7 +131,7 @@ export class Population {
       (_, i) => new Child<PeerCommand, PeerReply>(`Program ${i} of peers`, FILE),
     )
     this.#latest = this.#programs.map(() => NOTHING)
-    this.#failed.promise.catch(() => undefined) // the callers that wait for a program get the error
+    this.#failed.promise.catch(() => undefined) // callers that wait for a program receive the error
     for (const [i, program] of this.#programs.entries())
       program.onReply((answer) => {
         if (answer.did === 'progress') this.#latest[i] = answer
@@ -185,7 +188,7 @@ export class Population {
     return this.members.filter(({ program }) => programs.includes(program)).map(({ no }) => no)
   }
 
-  /** Resolves when each member has its first session. */
+  /** Makes the members join. Resolves once each has had its first session. */
   join(members: readonly PopulationMember[]): Promise<unknown> {
     return this.#each(members, 'join')
   }
@@ -213,7 +216,7 @@ export class Population {
     return this.#all('flush', () => ({ do: 'flush' }))
   }
 
-  /** Rejects when a program has failed. */
+  /** Rejects when a program fails. */
   get failed(): Promise<never> {
     return this.#failed.promise
   }

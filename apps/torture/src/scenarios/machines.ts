@@ -1,4 +1,4 @@
-/** Injects machines whose disk is full or whose clock is set. Each scenario needs its own Postgres or brokers. */
+/** Simulates machines whose disk is full or whose clock is set. Each scenario needs its own Postgres or brokers. */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -68,7 +68,7 @@ function fillUp(file: string): void {
     try {
       writeSync(opened, chunk)
     } catch {
-      chunk = chunk.subarray(0, chunk.length >> 1) // half of the write may fit
+      chunk = chunk.subarray(0, chunk.length >> 1) // half of the chunk may still fit
     }
   }
   closeSync(opened)
@@ -79,7 +79,7 @@ const libfaketime = (): string | undefined => {
   return paths.find((path) => spawnSync('test', ['-r', path]).status === 0)
 }
 
-/** Creates a file that sets the clock of all programs with the returned environment. */
+/** Creates a file that sets the clock of all programs that have the returned environment. */
 function fakeClock(): { environment: Record<string, string>; file: string; end: () => Promise<void> } {
   const folder = folderFor('clock')
   const file = join(folder, 'offset')

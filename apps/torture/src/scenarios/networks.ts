@@ -1,4 +1,4 @@
-/** Injects networks that are slow, cut or silent, or that lose a reply. Each link is a `TcpProxy`. */
+/** Simulates networks that are slow, cut or silent, or that lose a reply. Each link is a `TcpProxy`. */
 import type { TcpProxy } from '@sealpost/harness/programs/proxy'
 import type { TortureCluster } from '../cluster/stage.ts'
 import type { Fault, TortureScenario } from '../run.ts'

@@ -1,4 +1,6 @@
-/** Injects peers that hang, are slow, never read, are absent, reject a message at every attempt, or are very numerous. */
+/**
+ * Simulates peers that hang, are slow, never read, are absent, reject a message at every attempt, or are very numerous.
+ */
 
 import { peakRssMb } from '@sealpost/harness/programs/machine'
 import { OperatingError } from '@sealpost/std'

@@ -1,4 +1,4 @@
-/** Simulates power loss: programs die at once and lose everything they wrote without fsync. */
+/** Simulates power loss: programs die at the same time and lose everything that they wrote without fsync. */
 
 import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -47,13 +47,16 @@ export const storePowerLoss: TortureScenario = {
 
 const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
 const TEXTS_PER_RUN = 500
-/** The first write after a handler returned may have begun before it returned; the second one contains the message's mark. */
+/**
+ * The first write after a handler has returned may have begun before; the second one certainly contains the message's
+ * mark.
+ */
 const WRITES_UNTIL_MARKED = 2
 
 /**
  * Cuts the power of a sender and a recipient on file stores repeatedly. This process records what both report, so the
- * record survives. Every message whose `post` resolved must arrive, in order, and a message whose mark was on disk must
- * not be handled again.
+ * record survives. Every message whose `post` has resolved must arrive, in order, and a message whose mark was on disk
+ * must not be handled again.
  */
 async function cutStores(stage: TortureCluster, fault: Fault): Promise<void> {
   const pair = await StoredPair.open(stage)
@@ -85,7 +88,7 @@ const isBusy = ({ sender, recipient }: Run): boolean =>
 
 type Args = Readonly<Record<'sender' | 'recipient', readonly string[]>>
 
-/** One sender and one recipient, whose processes come and go over the same two stores. */
+/** A sender and a recipient, each a series of processes on the same store. */
 class StoredPair {
   readonly recipient: PopulationMember
   readonly #args: Args
@@ -114,7 +117,7 @@ class StoredPair {
     return new StoredPair(to, { sender, recipient: ['receive', ...(await filesOf(to))] })
   }
 
-  /** Starts both; the sender posts this many further messages. */
+  /** Starts both. The sender posts this many more messages. */
   start(count: number): Run {
     const texts = Array.from({ length: count }, (_, i) => String(this.#posted + i))
     this.#posted += count
@@ -127,7 +130,7 @@ class StoredPair {
     return this.#kept.every((text) => this.#handled.has(text) || now.has(text))
   }
 
-  /** Kills both and judges what they reported. @throws OperatingError `store_broken` */
+  /** Kills both, and judges what they have reported. @throws OperatingError `store_broken` */
   async kill({ sender, recipient }: Run): Promise<void> {
     await Promise.all([sender.kill(), recipient.kill()])
     this.#kept.push(...sender.reported('kept'))
@@ -167,7 +170,7 @@ class Program {
     return this.#lines.flatMap(([each, value]) => (each === kind ? [value] : []))
   }
 
-  /** Messages whose handler ended and whose mark is on disk. */
+  /** Returns the messages whose handler has ended and whose mark is on disk. */
   marked(): string[] {
     const found: string[] = []
     let ended: { text: string; writes: number[] }[] = []

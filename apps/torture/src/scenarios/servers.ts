@@ -1,10 +1,10 @@
-/** Injects brokers and Postgres servers that die, hang, are replaced, or lose their connections. */
+/** Makes brokers and Postgres servers die, hang, be replaced, or lose their connections. */
 
 import type { TortureCluster } from '../cluster/stage.ts'
 import type { TortureScenario } from '../run.ts'
 import { missed, stopProcess } from '../run.ts'
 
-/** Waits until the broker's peers have sends without a reply, so that its end can lose some of them. */
+/** Waits until the broker's peers have sends without a reply, so that some of them are lost when the broker ends. */
 async function midBurst(stage: TortureCluster, broker: number): Promise<void> {
   const programs = stage.brokers.programsOf(broker)
   await stage.until('the peers of the broker have unanswered sends', () =>

@@ -1,4 +1,7 @@
-/** Readers fetch the newest page of a conversation, the page before it, and its members. Then twice as many readers do so. */
+/**
+ * In this scenario, readers fetch the newest page of a conversation, the page before it, and its members. Then twice as
+ * many readers do the same.
+ */
 
 import { HistoryFixture, readersOf } from '@sealpost/harness/members/history-fixture'
 import type { HttpReader, Reading } from '@sealpost/harness/members/http-peers'
@@ -21,7 +24,7 @@ import {
 } from '../scenario.ts'
 
 const P95_MS_MAX = 200
-/** Half a megabyte in base64, with the JSON around it. */
+/** Half a megabyte in base64, plus the JSON around it. */
 const PAGE_BYTES_MAX = 800_000
 
 export const listing: Scenario = {
@@ -62,7 +65,8 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   const readers = await readersOf(sliceOf(mesh, 0, peers), target.shards[0]!)
   const paths = pathsOf(mesh.meshId)
   const tally: ReadTally = { latencies: new Latencies(), pages: 0, broken: 0, bytesMax: 0 }
-  // A member that opens a conversation has seen the list before, and the broker has been running for a while.
+  // Requested once before: a member that opens a conversation has usually seen the list before, and the broker has been
+  // running for a while.
   for (const reader of readers) for (const path of paths.slice(1)) await reader.read(path)
   display.step('all open it at once')
   const rounds = options.isQuick ? 1 : Math.ceil(samplesFor(95) / readers.length)
@@ -83,7 +87,7 @@ function pathsOf(meshId: string): string[] {
   return [pageBefore(LAST), pageBefore(CONVERSATION.messages - PAGE), `${mesh}/spaces/${meshId}/members`]
 }
 
-/** Repeats the measurement in rounds, because there are fewer readers than a percentile needs samples. */
+/** Measures in several rounds, because a percentile needs more samples than there are readers. */
 async function openAtOnce(
   readers: readonly HttpReader[],
   { path, rounds }: { readonly path: string; readonly rounds: number },

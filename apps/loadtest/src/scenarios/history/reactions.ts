@@ -1,4 +1,6 @@
-/** Members keep adding reactions to messages, while other members maintain the counts of each message. */
+/**
+ * In this scenario, members keep adding reactions to messages, while other members maintain the counts of each message.
+ */
 
 import type { MeshAddress } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
@@ -30,7 +32,7 @@ const COUNTED_P95_MS_MAX = 3_000
 const AGGREGATE_P95_MS_MAX = 1
 /** A group has at most 256 members. */
 const WRITERS_MAX = 240
-/** Each counter verifies every reaction. */
+/** The number of members that count. Each of them verifies every reaction. */
 const COUNTERS = 3
 const LOOKS = 5
 const LATE_MS = 15_000
@@ -63,7 +65,9 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   return findingsOf(conversation, { found, share, seconds })
 }
 
-/** Measures only between the parts of the writing, because a measurement verifies every reaction in the same process. */
+/**
+ * Writes in parts and measures only between them, because a measurement verifies every reaction in the same process.
+ */
 async function writeAndLook(
   conversation: Conversation,
   { writers, seconds }: { readonly writers: number; readonly seconds: number },
@@ -87,24 +91,27 @@ const REACTIONS = ['👍', '🎉', '❤️', '🚀', '👀', '😄']
 
 interface ConversationSize {
   readonly writers: number
-  /** The number of messages that get reactions, all at the same rate. */
+  /** The number of messages that receive reactions, all at the same rate. */
   readonly messages: number
 }
 
-/** The cost of aggregation with this number of reactions. */
+/** The cost of aggregation at a certain number of reactions. */
 interface AggregateCost {
   readonly reactions: number
   /** The largest number of reactions to one message. */
   readonly most: number
-  /** The cost for a member that receives every change, as the mean over all messages. */
+  /** The cost for a member that receives every change: the mean over all messages. */
   readonly aggregateMs: number
-  /** The time until a new member has the counts of all messages. */
+  /** How long a new member takes to obtain the counts of all messages. */
   readonly openingMs: number
-  /** The time until a new member has the counts by reading every event of the history. */
+  /** How long a new member takes to obtain the counts by reading every event of the history. */
   readonly historyMs: number
 }
 
-/** The first members of the mesh write, the next ones receive every change, and the last one opens the counts repeatedly. */
+/**
+ * The members of the mesh: the first ones write, the next ones receive every change, and the last one opens the counts
+ * repeatedly.
+ */
 class Conversation {
   /** The time from when a reaction was due until it was stored. */
   readonly writes = new Latencies()
@@ -120,7 +127,9 @@ class Conversation {
   readonly #counters: Reactions[] = []
   readonly #newMember: State
   readonly #tampers: string[]
-  /** Reactions that the first counter has not counted, with message, author and due time. */
+  /**
+   * Reactions that the first counter has not counted yet, by message and author, with the time at which they were due.
+   */
   readonly #awaited = new Map<string, Map<PeerKey, number>>()
 
   static async open(address: MeshAddress, mesh: MeshMembers, size: ConversationSize): Promise<Conversation> {
@@ -156,7 +165,7 @@ class Conversation {
     this.#tampers = parts.tampers
   }
 
-  /** Adds one reaction. The writers alternate, and each reacts to a different message each time. */
+  /** Adds one reaction. Writers alternate, and each reacts to a different message each time. */
   async write(turn: number, dueAtMs: number): Promise<void> {
     const { writers, messages } = this.#size
     const [writer, round] = [turn % writers, Math.floor(turn / writers)]
@@ -212,7 +221,7 @@ class Conversation {
     return sum([...this.#awaited.values()].map(({ size }) => size))
   }
 
-  /** Returns the number of reactions that a new member counts, or 0 if the broker tampered with any. */
+  /** Returns the number of reactions that a new member counts; 0 if the broker has tampered with any. */
   async count(): Promise<number> {
     const opened = await openReactions(this.#newMember)
     const found = sum(countsIn(opened))

@@ -1,6 +1,7 @@
 /**
- * Replays the whole state as of a past time over 30 days of events. Compares the duration with the time in which Postgres sends
- * the rows of the same query. The full form has its own database, which it restarts before each response.
+ * This scenario replays the whole state as of a past time, from 30 days of events. It compares the duration with the
+ * time that Postgres takes to send the rows of the same query. The full form has its own database, which it restarts
+ * before each response.
  */
 import { join } from 'node:path'
 import type { Readable } from 'node:stream'
@@ -51,12 +52,12 @@ const SIZES: readonly SpaceSize[] = [
 ]
 const SHORT: readonly SpaceSize[] = [{ entries: 5_000, bytes: 5 * MB, events: 20_000 }]
 const WARM: SpaceSize = { entries: 100, bytes: 100_000, events: 300 }
-/** Only a few requests of one member may be queued. */
+/** Several members, because only a few requests of one member may be queued. */
 const MEMBERS = 10
 const ROUNDS = 3
 const LIVE = { peers: 10, rate: 200 }
 
-/** A broker, the spaces for it, and how to restart its database. */
+/** A broker and its spaces, and how to restart its database. */
 interface ReplayPlace {
   readonly target: Environment
   readonly sizes: readonly SpaceSize[]
@@ -109,17 +110,17 @@ async function longPlace({ options, display }: RunContext, teardown: Teardown): 
 
 interface RefreshResult {
   readonly seconds: number
-  /** The snapshot contains every entry. */
+  /** Whether the snapshot contains every entry. */
   readonly isComplete: boolean
 }
 
-/** Creates a snapshot a little before it is due, before the broker creates it by itself. */
+/** Creates a snapshot a little before it is due, so that the broker does not create it later. */
 async function refreshSnapshot(fixture: HistoryFixture, { ref, entries }: FilledSpace): Promise<RefreshResult> {
   const startMs = performance.now()
   const options = { ...defaultSnapshotOptions, share: defaultSnapshotOptions.share * 0.9, eventsMin: 1 }
   const report = await new Snapshots(fixture.db, options, 600_000).refresh(ref)
   const seconds = (performance.now() - startMs) / 1000
-  if (report) await fixture.deleteNewestSnapshot(ref) // a replay from it would have no events to apply
+  if (report) await fixture.deleteNewestSnapshot(ref) // a replay from this snapshot would have no events to apply
   return { seconds, isComplete: report?.rows === entries }
 }
 
@@ -142,7 +143,7 @@ interface ReadBurst {
 const ACCEPT = { records: 'application/octet-stream', lines: 'application/x-ndjson' } as const
 type HistoryForm = keyof typeof ACCEPT
 
-/** Reads the space over HTTP, several times at once. */
+/** Reads the space over HTTP with several concurrent requests. */
 async function readBurst(
   target: Environment,
   { space, atOnce, warm }: ReplayRound,
@@ -184,14 +185,17 @@ async function copyBurst({ databaseUrl }: Environment, { space, atOnce, warm }: 
 const copyOf = ({ ref, at, base }: FilledSpace): string =>
   `copy (${stateAt({ space: ref, at, after: 0, base })}) to stdout (format binary)`
 
-/** Replaces `push`, because the driver pauses its connection while a stream is full, and may never resume it. */
+/**
+ * Reads a stream and discards its rows. Replaces `push`, because the driver pauses its connection while a stream is
+ * full and may never resume it.
+ */
 const discard = (stream: Readable): Promise<void> =>
   new Promise((resolve, reject) => {
     stream.push = (chunk) => {
       if (chunk === null) resolve()
       return true
     }
-    stream.on('end', resolve) // a short stream that has already arrived
+    stream.on('end', resolve) // if all of a short stream has already arrived
     stream.on('error', reject)
     stream.resume()
     stream._read(0) // in case rows that arrived before this paused the connection
@@ -201,7 +205,7 @@ interface ReplayRow {
   readonly space: FilledSpace
   readonly atOnce: number
   readonly oursMs: number
-  /** The duration of the same replay as lines of JSON; null if not measured. */
+  /** The duration of the same replay as JSON lines; null if not measured. */
   readonly linesMs: number | null
   readonly copyMs: number
   readonly firstByteMs: number
@@ -210,7 +214,7 @@ interface ReplayRow {
   readonly isWhole: boolean
 }
 
-/** Alternates the kinds of reads, so that all run under the same conditions. */
+/** Measures. Alternates between the kinds of reads, so that all run under the same conditions. */
 async function measure({ display }: RunContext, place: ReplayPlace, round: ReplayRound): Promise<ReplayRow> {
   const { space, atOnce } = round
   const [ours, lines, copies]: [ReadBurst[], ReadBurst[], number[]] = [[], [], []]
@@ -245,7 +249,7 @@ interface ReplayCrowd {
   readonly isLiveClean: boolean
 }
 
-/** Reads with more readers than a published API could serve, while peers send to each other. */
+/** Measures with more readers than a published API could serve, while peers send to each other. */
 async function measureCrowd(context: RunContext, round: ReplayRound, teardown: Teardown): Promise<ReplayCrowd> {
   const { target, options, display } = context
   const { atOnce } = round
@@ -295,7 +299,8 @@ function findingsOf(measured: ReplayFigures): Findings {
     Object.fromEntries(rows.map((row) => [`${name}${row.space.entries}x${row.atOnce}`, pick(row)]))
   return {
     headline: `${entries} entries in ${figure(largest.oursMs / 1000)} s, ${figure(ratioOf(largest))} × COPY`,
-    // A response of a few milliseconds is mostly request overhead, so the bar applies only to longer ones.
+    // A response of a few milliseconds consists mostly of request overhead, so the requirement applies only to longer
+    // ones.
     shown: isQuick ? `${figure(worst)} × of a short one` : `${figure(worst)} ×`,
     isBarJudged: !isQuick,
     sheets: [

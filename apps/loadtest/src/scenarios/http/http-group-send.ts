@@ -1,4 +1,7 @@
-/** Sends messages to a group over HTTP at a steady rate. Each message is sealed once and sent in one request for all members. */
+/**
+ * This scenario sends messages to a group over HTTP at a steady rate. Each message is sealed once and sent in one
+ * request for all members.
+ */
 
 import {
   base64url,
@@ -73,7 +76,7 @@ interface ListedGroup {
   readonly epoch: number
 }
 
-/** Creates one group per sender, with all listeners, all owned by a separate member. */
+/** Creates one group per sender, with all listeners. A separate member owns the groups. */
 async function createGroups(
   { target }: RunContext,
   { mesh, listeners, others, senders }: HttpStage,
@@ -90,7 +93,7 @@ async function createGroups(
   return groups
 }
 
-/** @throws OperatingError `no_group` */
+/** Returns a group as the broker lists it. @throws OperatingError `no_group` */
 async function listedGroup({ url, token }: HttpSender, group: GroupId): Promise<ListedGroup> {
   const response = await fetch(`${url}/v1/groups`, { headers: { authorization: `Bearer ${token}` } })
   const { groups = [] } = (await response.json()) as { readonly groups?: readonly ListedGroup[] }
@@ -99,7 +102,7 @@ async function listedGroup({ url, token }: HttpSender, group: GroupId): Promise<
   return listed
 }
 
-/** @returns the outcome for each member; never rejects */
+/** Sends a message to the group. @returns the outcome for each member; never rejects */
 async function broadcast(
   { sealer, url, token }: HttpSender,
   { group, epoch }: ListedGroup,
@@ -123,7 +126,7 @@ async function broadcast(
   }
 }
 
-/** The ledger gives each message consecutive numbers, one per member. */
+/** Sends broadcasts. In the ledger, each message has consecutive numbers, one per member. */
 class BroadcastCrew {
   /** The time from when a message was due until it was stored for all members. */
   storedMs = new Latencies()

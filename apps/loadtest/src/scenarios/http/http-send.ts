@@ -1,4 +1,7 @@
-/** Workers send over HTTP, one request at a time: first more and more workers, then at a steady rate, then without a pause. */
+/**
+ * In this scenario, workers send over HTTP, each one request at a time: first an increasing number of workers, then all
+ * at a steady rate, then without a pause.
+ */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure, percent, sum } from '@sealpost/harness/report/text'
@@ -7,9 +10,12 @@ import type { RunContext } from '../../run/run.ts'
 import { Effort, type Findings, generatorCheck, latencyCheck, mailCheck, type Scenario, sizeOf } from '../scenario.ts'
 import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
-/** The ramp's share of the time; the other two phases divide the rest. */
+/** The ramp's share of the time. The other two phases share the rest. */
 const RAMP = 1 / 5
-/** The interval between two requests of a worker. 10 workers make the 8 requests per second of the published report. */
+/**
+ * The interval between two requests of a worker. Ten workers then make 8 requests per second, as in the published
+ * report.
+ */
 const EVERY_MS = 1_250
 const P95_MS_MAX = 300
 const ERROR_SHARE_MAX = 0.01
@@ -26,7 +32,7 @@ export const httpSend: Scenario = {
 interface Phase {
   readonly name: string
   readonly seconds: number
-  /** The time between two requests of a worker; 0 to send the next one right after a response. */
+  /** The interval between two requests of a worker; 0 means that each follows right after a response. */
   readonly everyMs: number
   /** Whether the workers start one by one over the whole phase. */
   readonly isRamp?: boolean
@@ -106,7 +112,7 @@ function findingsOf(results: readonly PhaseResult[], { workers, dropped, share }
       phaseCheck(fast),
       mailCheck(isComplete, 'Every message that was confirmed as stored arrived.'),
       soundCheck(ledgers.every(({ isSound }) => isSound)),
-      // If a broker that the test started ends, the run fails too.
+      // If a broker that the test has started ends, the run fails as well.
       mailCheck(dropped === 0, 'The broker did not restart.'),
       generatorCheck(share),
     ],

@@ -1,4 +1,6 @@
-/** Measures the time from an HTTP request to the push on a WebSocket, while many idle sockets are open. */
+/**
+ * This scenario measures the time from an HTTP request to the push on a WebSocket, while many idle sockets are open.
+ */
 import { atRate } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure } from '@sealpost/harness/report/text'
@@ -17,7 +19,7 @@ import {
 import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
 const ACTIVE = 50
-/** The number of messages to each active peer. */
+/** The number of messages per second to each active peer. */
 const PER_SECOND = 4
 const P95_MS_MAX = 100
 const LATE_MS = 10_000

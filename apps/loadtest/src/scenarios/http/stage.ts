@@ -1,4 +1,7 @@
-/** Sets up a mesh in which some peers listen in this process and others send over HTTP, and keeps a ledger of their messages. */
+/**
+ * Sets up a mesh in which some peers listen in this process and others send over HTTP. Keeps a ledger of their
+ * messages.
+ */
 
 import { HttpSender, type RetryCount, type SealedItem } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers, type SecretKeys, sliceOf } from '@sealpost/harness/members/mesh'
@@ -16,9 +19,9 @@ import { type Check, type Graph, mailCheck, percentilesGraph } from '../scenario
 interface StageSize {
   readonly listeners: number
   readonly senders: number
-  /** The number of further members that do nothing. */
+  /** The number of additional members that do nothing. */
   readonly others?: number
-  /** Each body goes to every listener, and has one number in the ledger per listener. */
+  /** Whether each body goes to every listener. The ledger then has one number per listener for it. */
   readonly isToAll?: boolean
 }
 
@@ -39,13 +42,13 @@ export class HttpStage {
   readonly senders: readonly HttpSender[]
   /** The members that neither listen nor send. */
   readonly others: MeshMembers
-  /** Counts the requests that the peers repeated because the broker asked them to wait. */
+  /** The number of requests that peers repeated because the broker asked them to wait. */
   readonly retries: RetryCount
   readonly #bodies: Bodies
   readonly #isToAll: boolean
   #ledger = new Ledger(clockMs())
 
-  /** Connects all listeners, and gets a token for each sender. */
+  /** Connects all listeners, and requests a token for each sender. */
   static async open(context: RunContext, size: StageSize, teardown: Teardown): Promise<HttpStage> {
     const { target, display } = context
     const { listeners, senders, others = 0 } = size
@@ -111,7 +114,7 @@ export class HttpStage {
     else ledger.failed(outcome)
   }
 
-  /** Sends a first message along each pair, because it makes both sides compute a shared key. */
+  /** Sends a first message along each pair, so that both sides compute their shared key before the measurement. */
   async exchange(pairs: readonly (readonly [sender: number, listener: number])[]): Promise<void> {
     const { ledger } = this.begin()
     for (const [sender, listener] of pairs) await this.send(sender, listener)
@@ -124,11 +127,11 @@ interface ListenersSetup {
   readonly meshId: MeshId
   readonly secrets: readonly SecretKeys[]
   readonly bodies: Bodies
-  /** @param number - the message number, or -1 for a damaged body */
+  /** Called with each message. @param number - the message number, or -1 if the body is damaged */
   readonly take: (number: number, atMs: number, listener: number) => void
 }
 
-/** Peers of this process, each with the real SDK, that check every byte they receive. */
+/** The peers in this process. Each has the real SDK, and checks every byte that it receives. */
 class Listeners {
   readonly #peers: Peer[] = []
   #dropped = 0
@@ -166,7 +169,7 @@ class Listeners {
   }
 }
 
-/** The messages that one process sends and receives, with arrival counts and latencies. */
+/** Records the messages that one process sends and receives: how often each arrived, and the latencies. */
 export class Ledger {
   readonly ack = new Latencies()
   readonly e2e = new Latencies()
@@ -186,7 +189,7 @@ export class Ledger {
     this.#startMs = startMs
   }
 
-  /** @returns the number of the message, counted from 0 */
+  /** Adds a message that is due. @returns its number, counted from 0 */
   due(atMs: number): number {
     return this.#dueAtMs.push(atMs) - 1
   }

@@ -1,4 +1,6 @@
-/** Tests idempotent sends: every vote is sent twice concurrently under one id, and must be stored once. */
+/**
+ * This scenario tests idempotent sends: every vote is sent twice concurrently under one id, and must be stored once.
+ */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
@@ -60,12 +62,12 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
 }
 
 interface VoteResult {
-  /** The time from a vote to both of its replies. */
+  /** The times from a vote until both replies have arrived. */
   readonly bothMs: Latencies
-  /** The number of replies that called the vote a duplicate. */
+  /** The number of replies that reported a duplicate. */
   readonly known: number
   readonly seconds: number
-  /** The number of token requests and sends that were repeated because the broker asked for it. */
+  /** The number of token requests and sends that were repeated because the broker asked for that. */
   readonly retries: number
   readonly share: number
 }

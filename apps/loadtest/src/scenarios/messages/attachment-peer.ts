@@ -1,6 +1,7 @@
 /**
- * Runs a peer that sends or fetches one file, in a program that may be killed at any time. The program writes a line about each
- * step before the next step. Its argument is an order as JSON. `AttachmentPeer` starts the program and reads its lines.
+ * Runs a peer that sends or fetches one file, in a program that may be killed at any time. The program writes a line
+ * about each step before it begins the next one. Its argument is a JSON object that says what to do. `AttachmentPeer`
+ * starts the program and reads its lines.
  */
 import { writeSync } from 'node:fs'
 import { type BrokerAddress, identityOf, type SecretKeys } from '@sealpost/harness/members/mesh'
@@ -28,15 +29,15 @@ export interface FileOrder extends BrokerAddress {
 /** `rssMb` is the highest value so far, and `baseMb` the value after the first chunk. */
 type FileLine =
   | { readonly type: 'progress'; readonly bytes: number; readonly rssMb: number; readonly baseMb: number }
-  /** A chunk is sent or requested; `refused`: the chunk was refused and will be repeated. */
+  /** `chunk`: a chunk was sent or requested. `refused`: the chunk was refused and will be repeated. */
   | { readonly type: 'chunk' | 'refused' }
   | { readonly type: 'done'; readonly result: string }
 
-/** One run of the program. */
+/** A run of the program. */
 export class AttachmentPeer {
-  /** Chunks that the peer sent or requested, without the refused ones. */
+  /** The number of chunks that the peer sent or requested, without refused ones. */
   chunks = 0
-  /** The growth of its memory beyond the value after the first chunk. */
+  /** How far the peer's memory has grown since the first chunk. */
   grownMb = 0
   readonly #program: JsonLinesProgram<FileLine>
   readonly #watchers = new Set<() => void>()
@@ -61,7 +62,7 @@ export class AttachmentPeer {
     throw new OperatingError('attachment_peer_failed', 'A program that sends or fetches a file failed.')
   }
 
-  /** Resolves after this number of bytes of the file, or when the program exits. */
+  /** Resolves once this many bytes of the file are transferred, or when the program exits. */
   async reached(bytes: number): Promise<void> {
     while (this.#bytes < bytes && !this.#isOver) await new Promise<void>((resolve) => this.#watchers.add(resolve))
   }
@@ -105,7 +106,10 @@ async function transfer({ task, keys, ...address }: FileOrder): Promise<string> 
   }
 }
 
-/** Progress is first reported after the first chunk, when everything that a transfer needs is loaded. */
+/**
+ * Returns a function that writes the progress. It is first called after the first chunk, when everything that a
+ * transfer needs is loaded.
+ */
 function progressWriter(): (progress: TransferProgress) => void {
   let baseMb: number | undefined
   let peakMb = 0
@@ -119,8 +123,7 @@ function progressWriter(): (progress: TransferProgress) => void {
 const countedFetch: NonNullable<HttpOptions['fetch']> = async (url, init) => {
   if (!url.includes('/chunks/')) return fetch(url, init)
   write({ type: 'chunk' })
-  // A request without a response did not transfer a chunk to this peer, but an upload without a response may have
-  // arrived.
+  // If a download has no response, no chunk was transferred. An upload without a response may have arrived.
   const response = await fetch(url, init).catch((error) => {
     if (init.method === 'GET') write({ type: 'refused' })
     throw error

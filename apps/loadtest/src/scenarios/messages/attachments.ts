@@ -1,4 +1,7 @@
-/** Uploads and downloads a large file, then does so again while its sender, its recipient and its broker are killed halfway. */
+/**
+ * This scenario uploads and downloads a large file, then does so again while sender, recipient and broker are killed
+ * halfway.
+ */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -131,7 +134,7 @@ class FileStage {
     return { text, upMs, downMs, isSame, brokerMb: broker.stop(), senderMb: up.grownMb, readerMb: down.grownMb }
   }
 
-  /** @returns the chunks that both runs sent */
+  /** Kills the sender halfway. @returns the number of chunks that both runs sent */
   async killedSender(): Promise<number> {
     const first = this.#up('killed')
     await first.reached(this.#file.bytes / 2)
@@ -151,7 +154,8 @@ class FileStage {
   }
 
   /**
-   * Kills a separate broker during the upload and during the download. @returns the chunks that were sent and requested
+   * Kills a separate broker during the upload and during the download. @returns the number of chunks that were sent and
+   * requested
    */
   async killedBroker(databaseUrl: string): Promise<{ puts: number; gets: number; isSame: boolean }> {
     const BROKER_KEY_FILE = await newBrokerKeyFile(this.#teardown)

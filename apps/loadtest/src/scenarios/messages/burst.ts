@@ -1,4 +1,7 @@
-/** All peers send to random others as fast as the window admits, with 100 peers, or in a sweep over the number of peers. */
+/**
+ * In this scenario, all peers send to random others as fast as the window allows: 100 peers, or a sweep over the number
+ * of peers.
+ */
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure, sum } from '@sealpost/harness/report/text'
 import { planOf } from '../../generators/plan.ts'
@@ -18,11 +21,11 @@ import {
 } from '../scenario.ts'
 
 /**
- * The figures of v0.1.0 of the public project on which this design is based, from two sources. Both measure latency
- * from the call to `send()` until the push.
+ * The figures for v0.1.0 of the public project on which this design is based. There are two sources. Both measure
+ * latency from the call to `send()` until the push.
  */
 export interface EarlierRun {
-  /** The burst of 100 peers × 1,000 messages, all called at once. */
+  /** The burst: 100 peers with 1,000 messages each, all called at the same time. */
   readonly burst: {
     readonly delivered: number
     /** The time until the last delivery. In `PUBLISHED`, the time until the run was aborted. */
@@ -30,16 +33,16 @@ export interface EarlierRun {
     readonly p50Ms: number
     readonly p99Ms: number
     readonly brokerRssMb: number
-    /** Null: not checked. */
+    /** Null if not checked. */
     readonly outOfOrder: number | null
   }
   /** The p99 from call to push in ms, by the number of peers, with 100 messages per peer. */
   readonly sweepP99Ms: Readonly<Record<number, number>>
-  /** Acked messages that were lost when the broker was killed; null: not tested. */
+  /** Acked messages that were lost when the broker was killed; null if not tested. */
   readonly lostInKill: { readonly lost: number; readonly of: number } | null
 }
 
-/** Taken from its own report, "Broker Load Test — v0.1.0 Baseline" of 2026-04-05, measured on macOS. */
+/** Taken from the project's own report, "Broker Load Test — v0.1.0 Baseline" of 2026-04-05, measured on macOS. */
 export const PUBLISHED: EarlierRun = {
   burst: { delivered: 88_778, seconds: 900, p50Ms: 12_900, p99Ms: 23_000, brokerRssMb: 1_156, outOfOrder: null },
   sweepP99Ms: { 10: 1_160, 25: 8_710, 50: 9_900, 100: 4_660 },
@@ -56,7 +59,10 @@ export const RERUN: EarlierRun = {
 /** The rate of the rerun in messages per second, because the published run did not deliver all messages. */
 export const RERUN_PER_SECOND = 1_372
 
-/** Returns the better of both figures for the next smaller measured number of peers, or for the smallest one. */
+/**
+ * Returns the better of both sources' figures for the next smaller number of peers that was measured, or for the
+ * smallest one.
+ */
 export function bestSweepP99Ms(peers: number): number {
   const sizes = Object.keys(PUBLISHED.sweepP99Ms).map(Number)
   const size = sizes.findLast((each) => each <= peers) ?? sizes[0]!
@@ -127,7 +133,7 @@ async function runSweep(context: RunContext, teardown: Teardown): Promise<Findin
   return sweepFindings(results)
 }
 
-/** Omits the sizes between the smallest and the largest in the short form. */
+/** Returns the sizes of the sweep. The short form omits those between the smallest and the largest. */
 function sizesOf(context: RunContext): readonly number[] {
   const most = SWEEP_PEERS.at(-1)!
   const { peers } = sizeOf(context, { peers: most, seconds: 0 }, { peers: most, seconds: 0 })

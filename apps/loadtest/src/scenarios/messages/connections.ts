@@ -1,4 +1,7 @@
-/** Opens many connections on one broker in steps. They stay open, send to each other, partly reconnect, and close. */
+/**
+ * This scenario opens many connections to one broker in steps. They stay open, send to each other, partly reconnect,
+ * and close.
+ */
 
 import type { ProcessFacts } from '@sealpost/harness/programs/machine'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -30,7 +33,7 @@ const KB_EACH_MAX = 20
 const MEASURABLE = 1_000
 const P99_MS_MAX = 50
 const LEAVE_WITHIN_MS = 15_000
-/** The runtime opens some descriptors by itself, for timers and threads. */
+/** The runtime itself opens some descriptors, for timers and threads. */
 const DESCRIPTORS_SPARE = 8
 
 export const connections: Scenario = {
@@ -100,7 +103,7 @@ async function talkAmong(
   return result
 }
 
-/** Waits, because the kernel frees descriptors a moment after the last connection closed. */
+/** Waits until the descriptors are free. The kernel frees them a moment after the last connection closed. */
 async function untilGone({ target }: RunContext, before: ProcessFacts): Promise<ProcessFacts> {
   const giveUpMs = performance.now() + LEAVE_WITHIN_MS
   for (;;) {

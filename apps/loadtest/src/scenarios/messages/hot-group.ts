@@ -1,5 +1,6 @@
 /**
- * Everyone writes to one group, and to ten groups of the same members, in alternation, to show whether one group is a bottleneck.
+ * In this scenario, everyone writes to one group and, in alternation, to ten groups of the same members. It shows
+ * whether one group is a bottleneck.
  */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -31,14 +32,14 @@ const GROUPS = 10
 const SENDS = 10
 const ROUNDS = 3
 const QUICK_ROUNDS = 1
-/** A longer turn has timed out. */
+/** The time limit of a turn. */
 const TURN_WITHIN_MS = 60_000
 
-/** The side with one group, or with ten. The members stay connected over all turns. */
+/** One side: with one group, or with ten. Its members stay connected during all turns. */
 class GroupSide {
   readonly name: string
   readonly seconds: number[] = []
-  /** The time from a send until it is stored for all members. */
+  /** The times from a send until it is stored for all members. */
   readonly stored = new Latencies()
   isComplete = true
   readonly crew: GroupCrew
@@ -71,7 +72,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   const effort = new Effort()
   const hot = await openSide(context, { members, groups: 1 }, teardown)
   const spread = await openSide(context, { members, groups: GROUPS }, teardown)
-  // The order ABBA exposes both sides equally to drift of the machine and to after-effects of earlier turns.
+  // The order ABBA exposes both sides equally to changes in the machine's speed and to after-effects of earlier turns.
   const order = Array.from({ length: rounds }, () => [hot, spread, spread, hot]).flat()
   for (const [i, side] of order.entries()) {
     display.step(`${members} members of ${side.name}, turn ${i + 1} of ${order.length}`)
@@ -96,7 +97,7 @@ async function openSide(
   return side
 }
 
-/** Returns for each round of four turns the ratio of the rates with ten groups and with one. */
+/** Returns, for each round of four turns, the time with one group divided by the time with ten groups. */
 export function ratiosOf(hot: readonly number[], spread: readonly number[]): number[] {
   const rounds = Math.floor(Math.min(hot.length, spread.length) / 2)
   const sumOf = (seconds: readonly number[], round: number) => seconds[2 * round]! + seconds[2 * round + 1]!

@@ -1,7 +1,7 @@
 /**
- * Runs smaller forms of all other workloads at once on one broker, except `attachments`, which kills brokers. In
- * addition one peer sends all the time. The speed is reported without a requirement. The requirements are that no
- * message is lost or duplicated, and that a send succeeds in every second.
+ * This scenario runs smaller forms of all other workloads concurrently on one broker, except `attachments`, which kills
+ * brokers. In addition, one peer sends all the time. Speed is reported without a requirement. The requirements are that
+ * no message is lost or duplicated, and that a send succeeds in every second.
  */
 
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -101,7 +101,7 @@ interface PartSetup {
   readonly untilMs: number
 }
 
-/** Repeats a workload that ends early. */
+/** Runs one workload, and repeats it if it ends early. */
 async function runPart(
   context: RunContext,
   { part, seconds, untilMs }: PartSetup,
@@ -137,7 +137,7 @@ class SendProbe {
     return this.#stage.exchange([[0, 0]])
   }
 
-  /** Resolves after `end`, when all sends have replies and all messages have arrived. */
+  /** Sends. Resolves after `end`, once all sends were answered and all messages have arrived. */
   async begin(): Promise<void> {
     const { ledger, startMs } = this.#stage.begin()
     this.#startMs = startMs
@@ -157,7 +157,7 @@ class SendProbe {
     if (ledger.failedCount === before) this.#good.add(Math.floor((clockMs() - this.#startMs) / 1000))
   }
 
-  /** Counts whole seconds only. */
+  /** Returns the result, of whole seconds only. */
   result() {
     const { ledger } = this.#stage
     const { sent, delivered, failedCount, ack, graph } = ledger

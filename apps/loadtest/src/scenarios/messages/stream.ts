@@ -1,4 +1,7 @@
-/** Sends small frames in both directions all the time, as in a live transcription, while peers join and query the health. */
+/**
+ * This scenario sends small frames in both directions all the time, as in a live transcription, while peers join and
+ * query the broker's health.
+ */
 
 import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -28,13 +31,14 @@ const EVERY_MS = 60
 const FRAME_BYTES = 100
 const P99_MS_MAX = 100
 /**
- * The highest rate of the published reports, up to which the bar applies. At 5,000 frames per second from 300 peers, on
- * two shared cores, the same client had a p99 of 97 ms with a relay that stores nothing, and 337 ms with a broker.
+ * The highest rate in the published reports, up to which the requirement applies. At 5,000 frames per second from 300
+ * peers, on two shared cores, the same client had a p99 of 97 ms with a relay that stores nothing, and 337 ms with a
+ * broker.
  */
 const JUDGED_RATE_MAX = 2_700
 const HEALTH_P99_MS_MAX = 200
 const JOINS_A_SECOND = 5
-/** Enough frames in 20 seconds for a p99. */
+/** Enough requests in 20 seconds for a p99. */
 const HEALTH_A_SECOND = 50
 
 export const stream: Scenario = {
@@ -76,7 +80,7 @@ async function oneRound(
   return { result, ...(await visitors.end()) }
 }
 
-/** Peers that join, and requests for the broker's health. */
+/** Runs peers that join, and requests for the broker's health. */
 class Visitors {
   readonly #context: RunContext
   readonly #idle: IdlePeers
@@ -147,7 +151,7 @@ function roundChecks(round: StreamRound): Check[] {
 
 const isWithinReports = ({ result }: StreamRound): boolean => result.rate! <= JUDGED_RATE_MAX
 
-/** Returns the CPU used by all programs of this load together. */
+/** Returns the number of cores that all programs of this load used together. */
 function coresOf({ brokerCpuSeconds, postgresCpuSeconds, loadgenCpuSeconds, wallMs }: LoadResult): number | null {
   if (brokerCpuSeconds === null || postgresCpuSeconds === null) return null
   return (brokerCpuSeconds + postgresCpuSeconds + loadgenCpuSeconds) / (Math.max(1, wallMs) / 1000)

@@ -1,6 +1,6 @@
 /**
- * Plants one bug in the broker that loads this file (`bun --preload`); the checker must find each one. `PLANTED` names
- * the bug. The product contains none of this code.
+ * Plants one bug in the broker that preloads this file (`bun --preload`). The checker must find each bug. `PLANTED`
+ * contains the name of the bug. The product contains none of this code.
  */
 import { Driver } from '@sealpost/driver'
 import type { FrameOf, ServerFrame } from '@sealpost/protocol'
@@ -19,7 +19,7 @@ let seen = 0
 const isTheOne = () => ++seen % RARELY === 0
 
 const PLANTS = {
-  /** Replies first, and stores later. */
+  /** Replies first and stores later. */
   'acks before the commit': () => {
     const { commit } = Commits.prototype
     Commits.prototype.commit = async function (batch) {
@@ -104,7 +104,7 @@ interface Inside {
 
 const insideOf = (queue: PostgresQueue) => queue as unknown as Inside
 
-/** Changes pushes between the engine and the sockets. */
+/** Changes pushes on their way from the engine to the sockets. */
 function twistPushes(twist: Twist): void {
   const { send } = Driver.prototype
   Driver.prototype.send = function (socket, frames) {
