@@ -1,10 +1,10 @@
 /**
- * Runs the Autobahn testsuite against an echo server with the broker's own endpoint settings:
- * `bun scripts/autobahn.ts`.
+ * Runs the Autobahn testsuite against an echo server with the broker's own endpoint settings: `bun
+ * scripts/autobahn.ts`.
  *
- * The suite is a Python 2.7 program. Install it once with `virtualenv -p python2.7 autobahn` and
- * `autobahn/bin/pip install autobahntestsuite==0.8.2`, then run `bun scripts/autobahn.ts --wstest autobahn/bin/wstest`.
- * Without it this script prints a note and exits with 0; `ws-conformance.e2e.test.ts` runs everywhere.
+ * The suite is a Python 2.7 program. Install it once with `virtualenv -p python2.7 autobahn` and `autobahn/bin/pip
+ * install autobahntestsuite==0.8.2`, then run `bun scripts/autobahn.ts --wstest autobahn/bin/wstest`. Without it, this
+ * script prints a note and exits with 0. `ws-conformance.e2e.test.ts` runs everywhere.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import { endpointSettings } from '@sealpost/broker/endpoint'
 import { Command } from 'commander'
 
-/** The result of a case. `NON-STRICT`: a violation was detected late; `INFORMATIONAL`: there is no rule. */
+/** The result of a case. `NON-STRICT`: the server detected a violation late. `INFORMATIONAL`: there is no rule. */
 type Behavior = 'OK' | 'NON-STRICT' | 'INFORMATIONAL' | 'UNIMPLEMENTED' | 'FAILED' | 'UNCLEAN' | 'WRONG CODE'
 interface Outcome {
   readonly behavior: Behavior
@@ -20,7 +20,9 @@ interface Outcome {
 }
 
 const ECHO = 'echo'
-/** Group 9 measures speed with messages of up to 16 MiB; 12 and 13 test compression, which is never negotiated. */
+/**
+ * Group 9 measures speed with messages of up to 16 MiB. Groups 12 and 13 test compression, which is never negotiated.
+ */
 const LEFT_OUT = ['9.*', '12.*', '13.*']
 const GOOD: readonly Behavior[] = ['OK', 'NON-STRICT', 'INFORMATIONAL']
 

@@ -1,2 +1,2 @@
-/** The benchmark, in apps/bench: `bun scripts/bench.ts --only burst`; `--help` lists the options. */
+/** Runs the benchmark in apps/bench: `bun scripts/bench.ts --only burst`; `--help` lists the options. */
 import '@sealpost/bench/figures'

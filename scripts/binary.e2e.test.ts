@@ -37,7 +37,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }))
 /** Runs the program in a folder that does not contain its files. */
 const machineOf = (program: readonly string[] = [binary]) => Machine.make(['/usr/bin/env', '-C', '/', ...program])
 const cacheOf = (machine: Machine) => join(machine.folder, '.cache/sealpost')
-/** Returns whether a process can get its own mounts or network, which needs root and fails in some containers. */
+/** Returns whether a process can have its own mounts or network. This needs root, and fails in some containers. */
 const canUnshare = (...command: string[]) => process.getuid?.() === 0 && spawnSync('unshare', command).status === 0
 const canMount = canUnshare('--mount', 'mount', '-t', 'tmpfs', 'none', '/mnt')
 const canIsolate = canUnshare('--net', 'ip', 'link')
@@ -186,7 +186,7 @@ describe('what does not start leaves nothing', () => {
     const damaged = join(folder, 'damaged')
     copyFileSync(binary, damaged)
     const bytes = readFileSync(damaged)
-    const archive = bytes.lastIndexOf(new Uint8Array([0x28, 0xb5, 0x2f, 0xfd])) // a zstd frame
+    const archive = bytes.lastIndexOf(new Uint8Array([0x28, 0xb5, 0x2f, 0xfd])) // the beginning of a zstd frame
     bytes.fill(0, archive + 1_000_000, archive + 1_000_100)
     writeFileSync(damaged, bytes)
     await using machine = await machineOf([damaged])

@@ -1,2 +1,5 @@
-/** The capacity model, in apps/bench: `bun scripts/capacity.ts --peers 1M --messages 50`; `--help` lists the options. */
+/**
+ * Runs the capacity planner in apps/bench: `bun scripts/capacity.ts --peers 1M --messages 50`; `--help` lists the
+ * options.
+ */
 import '@sealpost/bench/capacity'

@@ -1,7 +1,7 @@
 /**
- * Runs the commands of each page about running a broker, against brokers with the page's settings. Each page ends with
+ * Runs the commands on each page about running a broker, against brokers with the page's settings. Each page ends with
  * two clients that exchange a message. Stand-ins replace missing tools and addresses: `docker` and `kubectl` are small
- * programs that run their arguments in the container's environment, and the broker's address replaces the address in
+ * programs that run their arguments in the container's environment, and the broker's address replaces the address on
  * the page.
  */
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -23,7 +23,7 @@ function blocksBelow(path: string, heading: string): string[] {
   return blocksOf(section!.split('\n## ')[0]!).map(({ text }) => text)
 }
 
-/** An operator's machine: a folder, commands on the PATH, and brokers that end with the test. */
+/** An operator's machine: a folder, commands on the PATH, and brokers that are stopped at the end of the test. */
 class Site implements AsyncDisposable {
   readonly folder: string
   readonly #ends: (() => Promise<unknown>)[] = []
@@ -51,7 +51,7 @@ class Site implements AsyncDisposable {
     await chmod(path, 0o755)
   }
 
-  /** Creates a command that runs its arguments after `mark` with only a container's environment. */
+  /** Creates a stand-in command. It runs the arguments that follow `mark`, with only the container's environment. */
   containers(name: string, mark: string, env: Environment): Promise<void> {
     const all = { ...env, PATH: this.environment.PATH! }
     const words = Object.entries(all).map(([key, value]) => `'${key}=${value}'`)
@@ -77,7 +77,7 @@ class Site implements AsyncDisposable {
     return broker
   }
 
-  /** Runs a block of a page to its end, with some of its words replaced. @returns its output */
+  /** Runs a block from a page to its end, with some of its words replaced. @returns its output */
   async run(block: string, replaced: Environment = {}, env: Environment = {}): Promise<string> {
     const text = Object.entries(replaced).reduce((all, [from, to]) => all.replaceAll(from, to), block)
     const child = Bun.spawn(['sh', '-e', '-c', text], {
@@ -102,7 +102,7 @@ const DATABASE_URL = 'postgres://user:password@host/database'
 const KEY_FILE = 'broker.json'
 const ARRIVED = /alice {2}Are you there\?\n/
 
-/** Parses `NAME=value` lines, as systemd and the shell do. */
+/** Parses `NAME=value` lines, like systemd and the shell. */
 const variablesOf = (text: string): Environment =>
   Object.fromEntries([...text.matchAll(/^(\w+)=(.*)$/gm)].map(([, name, value]) => [name!, value!]))
 
@@ -167,7 +167,7 @@ test('docs/deploy/README.md, Compose', async () => {
     return Object.fromEntries(given.filter(([name]) => name !== 'NATS_URL').map(([name, text]) => [name, filled(text)]))
   }
   await site.run('sealpost db prepare', {}, environmentOf('prepare'))
-  await site.run(`sealpost shard keygen ${KEY_FILE}`) // the file is in the volume that both containers mount
+  await site.run(`sealpost shard keygen ${KEY_FILE}`) // the file is in a volume that both containers mount
   const keys = { BROKER_KEY_FILE: join(site.folder, KEY_FILE) }
   for (const service of ['broker-a', 'broker-b']) await site.broker({ ...environmentOf(service), ...keys })
   await site.containers('docker', 'broker-a', environmentOf('broker-a'))

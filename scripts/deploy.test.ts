@@ -1,4 +1,4 @@
-/** Checks the deployment files: their settings, names, ports and paths must exist. */
+/** Checks that the settings, names, ports and paths in the deployment files exist. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { readConfig, settings } from '@sealpost/broker/config'
@@ -272,7 +272,7 @@ test('Caddy probes the brokers of the other recipes on a path that they serve', 
   expect(text.split('{').length).toBe(text.split('}').length)
 })
 
-/** As in Docker, the last matching line of .dockerignore decides. */
+/** Returns whether Docker ignores the path: the last matching line of .dockerignore decides. */
 function isIgnored(path: string): boolean {
   const lines = readFileSync(join(ROOT, '.dockerignore'), 'utf8')
     .split('\n')

@@ -1,4 +1,4 @@
-/** Runs `scripts/dev.ts` and the examples in an empty folder, as a new user does. */
+/** Runs `scripts/dev.ts` and the examples in an empty folder, as a new user would. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'
@@ -24,7 +24,7 @@ afterEach(async () => {
 
 interface Dev {
   readonly child: ChildProcess
-  /** The output on stdout and stderr. */
+  /** Returns the output so far, of stdout and stderr. */
   output(): string
   stop(): Promise<number | null>
 }
@@ -70,7 +70,7 @@ async function runExample(name: string): Promise<{ code: number | null; output: 
 
 const passwordOf = async () => (await readFile(join(folder, '.sealpost/postgres/password'), 'utf8')).trim()
 
-/** Opens the database with the printed command, evaluated by a shell. */
+/** Opens the database with the URL that was printed for a shell. */
 async function databaseOf({ output }: Dev): Promise<Database> {
   const words = /psql (".*")/.exec(output())![1]!
   const shell = spawn('sh', ['-c', `printf %s ${words}`], { cwd: folder, stdio: ['ignore', 'pipe', 'inherit'] })
@@ -80,7 +80,10 @@ async function databaseOf({ output }: Dev): Promise<Database> {
   return openDatabase(url, { connections: 1 })
 }
 
-/** Waits for the broker, which may commit settles shortly after the program has ended. */
+/**
+ * Returns how many messages are left in the queue. Waits, because the broker may commit settles shortly after the
+ * program has ended.
+ */
 async function countLeft(db: Database): Promise<number> {
   const giveUpMs = performance.now() + 60_000
   for (;;) {
@@ -115,5 +118,5 @@ test('the example works on each run and on any port, and leaves an empty queue',
     expect(running.output()).not.toContain(await passwordOf())
     expect(await running.stop()).toBe(0)
   }
-  expect(new Set(ports).size).toBe(2) // otherwise the second start would prove nothing about the port
+  expect(new Set(ports).size).toBe(2) // otherwise, the second start would prove nothing about the port
 })

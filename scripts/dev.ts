@@ -1,9 +1,9 @@
 /**
- * Starts a broker for development: a Postgres whose data stays in `.sealpost/` in the working folder, a broker on port
- * 7450 or the next free port, and a mesh `dev` with two peers whose key files are beside the data. Runs until Ctrl-C;
+ * Starts a broker for development: Postgres, whose data stays in `.sealpost/` in the working folder, a broker on port
+ * 7450 or the next free port, and a mesh `dev` with two peers, whose key files are next to the data. Runs until Ctrl-C;
  * the next start uses the same data.
  *
- * bun scripts/dev.ts           PORT names another port, 0 any free one
+ * bun scripts/dev.ts PORT sets the port; 0 means any free one
  */
 import { existsSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'
@@ -74,7 +74,7 @@ async function startBroker(databaseUrl: string): Promise<BrokerProgram> {
   return startOwnBroker({ databaseUrl, env, onLine: (line) => process.stdout.write(`${line}\n`) }, teardown)
 }
 
-/** Enrols peers that are missing from the database, because the key files are authoritative. */
+/** Enrols peers that the database lacks, because the key files are authoritative. */
 async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey): Promise<PeerKeyFile[]> {
   const existing = PEERS.map(fileOf).find(existsSync)
   const meshId = existing ? ((await readPeer(existing)).enrolment?.meshId ?? newMeshId()) : newMeshId()

@@ -1,4 +1,4 @@
-/** Runs the blocks of the documentation, page after page, against one broker. */
+/** Runs the blocks in the documentation, page by page, against one broker. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { allPages, ROOT } from '@sealpost/docs/pages'

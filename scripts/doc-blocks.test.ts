@@ -1,5 +1,5 @@
 /**
- * Tests the parser of documentation blocks, and checks commands and settings that pages name.
+ * Tests the parser of documentation blocks, and checks the commands and settings that pages mention.
  * `doc-blocks.e2e.test.ts` runs the blocks.
  */
 import { readFileSync } from 'node:fs'
@@ -54,7 +54,7 @@ const examples = pages.flatMap(({ path, text }) =>
     .filter(({ kind }) => kind === 'no-run')
     .flatMap((block) => commandsOf(block.text).map((words) => ({ place: `${path}:${block.line}`, words }))),
 )
-/** Finds commands in prose, which may omit arguments. */
+/** Commands in prose, which may omit arguments. */
 const mentions = pages.flatMap(({ path, text }) =>
   [...text.replace(/^```[\s\S]*?^```/gm, '').matchAll(/`(sealpost [^`]+)`/g)].map(([, command]) => ({
     place: path,
@@ -68,7 +68,7 @@ const INCOMPLETE = ['commander.missingArgument', 'commander.missingMandatoryOpti
 const withIds = (words: readonly string[]) =>
   words.map((word) => (/^(?:MESH|[0-9a-f]+…)$/.test(word) ? '0f'.repeat(16) : word))
 
-/** Returns the command line's error, if any. */
+/** Returns the error of a command line, if it has one. */
 async function faultOf(words: readonly string[], allowed: readonly string[]): Promise<string | undefined> {
   const silent = { write: () => true } as unknown as NodeJS.WriteStream
   const program = await sealpostFor(words, () => async () => undefined, { out: silent, err: silent })
@@ -99,11 +99,12 @@ test('each setting that a page names exists', () => {
     .filter(({ path }) => path.startsWith('docs/reference/'))
     .flatMap(({ text }) => [...text.matchAll(/`([A-Z][A-Z0-9_]+)`/g)].map(([, name]) => name!))
   const named = pages
-    .filter(({ path }) => !/CHANGELOG|ARCHITECTURE|\/adr\//.test(path)) // these pages name constants of the code
+    .filter(({ path }) => !/CHANGELOG|ARCHITECTURE|\/adr\//.test(path)) // these pages mention constants in the code
     .flatMap(({ path, text }) =>
       [...text.matchAll(/`([A-Z][A-Z0-9]*_[A-Z0-9_]+)[=`]/g)].map(([, name]) => ({ path, name: name! })),
     )
-  // Settings of the platform and of OpenTelemetry, and variables of `listen --exec`, are not in any of the tables.
+  // Returns whether the tables must contain a variable. They do not contain those of the platform, of OpenTelemetry and
+  // of `listen --exec`.
   const isOurs = ({ name }: { name: string }) => !/^(?:OTEL|SEALPOST|BUN|MIMALLOC)_/.test(name)
   expect(named.filter(isOurs).filter(({ name }) => !known.includes(name))).toEqual([])
   expect(named.length).toBeGreaterThan(80)

@@ -1,4 +1,4 @@
-/** Checks the documentation: links and named files exist, no placeholder remains, and each promise has a test. */
+/** Checks the documentation: links and mentioned files exist, no placeholder remains, and each promise has a test. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { allPages, anchorOf } from '@sealpost/docs/pages'
@@ -6,7 +6,7 @@ import { describe, expect, test } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '..')
 const pages = [...['README.md', 'SECURITY.md'].map((name) => join(ROOT, name)), ...pagesBelow(join(ROOT, 'docs'))]
-/** The folders to search for a file that is named without its folder. */
+/** Where to search for a file that is mentioned without its folder. */
 const SOURCES = [
   'scripts',
   ...['packages', 'apps'].flatMap((above) => readdirSync(join(ROOT, above)).map((name) => join(above, name, 'src'))),
@@ -106,8 +106,8 @@ describe('docs/PROMISES.md', () => {
 })
 
 /**
- * Returns the last cells of tables whose last column is *test*. A cell has the form "`file`: words of a test; words of
- * another one".
+ * Returns the last cell of each row in tables whose last column is *test*. A cell has the form "`file`: words of a
+ * test; words of another one".
  */
 function testCells(page: string): string[] {
   const tables = readFileSync(join(ROOT, page), 'utf8').split('\n\n')

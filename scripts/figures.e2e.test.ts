@@ -32,7 +32,7 @@ test('the probes of Kubernetes and of Caddy succeed', () => {
 })
 
 test('a broker holds at most as many connections as plans assume, and not many fewer', async () => {
-  await expect.poll(() => connectionsOf(world)).toBeGreaterThan(CONNECTIONS_PER_BROKER / 2) // some connections open on demand
+  await expect.poll(() => connectionsOf(world)).toBeGreaterThan(CONNECTIONS_PER_BROKER / 2) // some connections are opened on demand
   expect(await connectionsOf(world)).toBeLessThanOrEqual(CONNECTIONS_PER_BROKER)
 })
 
@@ -42,7 +42,7 @@ test('docs/reference/metrics.md lists the metrics of a broker', async () => {
 })
 
 describe('every metric series exists', () => {
-  /** Prometheus itself provides `up`. */
+  /** Returns the unknown series in an expression. Prometheus itself provides `up`. */
   const unknownIn = (expression: string) => {
     const known = new Set(['up', ...familiesOf(scrape).flatMap(seriesOf)])
     return namesIn(expression).filter((name) => !known.has(name))

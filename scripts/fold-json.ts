@@ -1,4 +1,4 @@
-/** Rewrites large JSON files with fewer lines. Run `bun scripts/fold-json.ts` after a change. */
+/** Rewrites large JSON files with fewer lines. Run it after a change: `bun scripts/fold-json.ts`. */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { foldedJson } from '@sealpost/harness/report/text'

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { OperatingError } from '@sealpost/std'
 
-/** Runs a program of a build to its end. @throws OperatingError `build_failed`, with the program's output */
+/** Runs a build program to its end. @throws OperatingError `build_failed`, with the program's output */
 export function run(command: readonly string[], cwd: string): void {
   const [program, ...args] = command
   const { status, stdout, stderr, error } = spawnSync(program!, args, {

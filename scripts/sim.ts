@@ -1,6 +1,6 @@
 /**
- * Runs the simulator: `bun scripts/sim.ts --seed 7 --verbose` replays one world. `--seeds 2000` runs many, from a
- * random first seed unless `--from` names one. It prints the first seed that breaks a promise, and exits with 1.
+ * Runs the simulator: `bun scripts/sim.ts --seed 7 --verbose` replays one world. `--seeds 2000` runs many worlds, from
+ * a random first seed unless `--from` sets it. Prints the first seed that breaks a promise, and exits with 1.
  */
 import { type RunOutcome, runSeed } from '@sealpost/sim'
 import { Command, InvalidArgumentError } from 'commander'

@@ -1,2 +1,2 @@
-/** The torture run, in apps/torture: `bun scripts/torture.ts --minutes 5`; `--help` lists the options. */
+/** Runs the torture test in apps/torture: `bun scripts/torture.ts --minutes 5`; `--help` lists the options. */
 import '@sealpost/torture'

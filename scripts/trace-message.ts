@@ -1,2 +1,2 @@
-/** The message tracer, in apps/bench: `bun scripts/trace-message.ts --functions`; `--help` lists the options. */
+/** Runs the message tracer in apps/bench: `bun scripts/trace-message.ts --functions`; `--help` lists the options. */
 import '@sealpost/bench/trace'

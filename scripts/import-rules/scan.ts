@@ -1,7 +1,7 @@
 /**
  * Scans TypeScript for the import rules. Finds the modules that a file imports, and its code without comments and
- * literals. TypeScript 7 has no scanner for JavaScript, and Bun's scanner drops type imports. This small scanner
- * handles comments, strings, templates with nested code, and regular expressions.
+ * literals. TypeScript 7 provides no scanner that JavaScript can call, and Bun's scanner drops type imports. This small
+ * scanner handles comments, strings, templates with nested code, and regular expressions.
  */
 export interface ImportLine {
   /** The quoted module name, or undefined for a computed `import(…)`. */
@@ -40,7 +40,7 @@ interface Scanner {
   at: number
   out: string
   depth: number
-  /** The brace depths outside each open `${`. */
+  /** The brace depth outside each open `${`. */
   templateDepths: number[]
 }
 
@@ -107,7 +107,7 @@ function startsRegExp(before: string): boolean {
   return !/[\w$)\]}'"`/]$/.test(text)
 }
 
-/** Blanks the content of a literal, but keeps its delimiters. */
+/** Blanks the contents of a literal but keeps its delimiters. */
 function blankLiteral(s: Scanner, end: number): void {
   const opener = s.source[s.at]!
   s.at++

@@ -1,4 +1,4 @@
-/** Writes the API reference of the SDK for the documentation site: each entry's declarations and comments. */
+/** Writes the API reference of the SDK for the documentation site: the declarations and comments of each entry. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

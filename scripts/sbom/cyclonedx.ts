@@ -1,7 +1,7 @@
 /**
  * Creates a bill of materials in CycloneDX 1.6 from the lock file: every package with its version, hash and licence,
  * and whether it is needed at run time. The maintained library for this format depends on a parser, a validator and an
- * XML writer that are not needed here; the document is a single object.
+ * XML writer, none of which are needed here: the document is a single object.
  */
 
 /** A package in `bun.lock`: `[name@version, registry, facts, integrity]`; a workspace has only the first element. */
@@ -89,7 +89,7 @@ function neededBy({ workspaces, packages }: Lock): Set<string> {
   return needed
 }
 
-/** Resolves a package as the module loader does: to the nearest one above. */
+/** Resolves a package like the module loader: to the nearest one above. */
 function keyOf(packages: Lock['packages'], from: string, name: string): string | undefined {
   const above = from.match(/(?:@[^/]+\/)?[^/@][^/]*/g) ?? []
   for (let depth = above.length; depth >= 0; depth--) {

@@ -1,6 +1,6 @@
 /**
- * For tests: preloaded before a k6 script to provide k6's modules in Bun. At the end, prints the script's checks and
- * measurements. k6's `http` is synchronous, so this one runs a separate program for each request.
+ * For tests: provides k6's modules in Bun, when it is preloaded before a k6 script. At the end, prints the script's
+ * checks and measurements. k6's `http` is synchronous, so this one runs a separate program for each request.
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
