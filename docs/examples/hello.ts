@@ -11,7 +11,7 @@ const [alice, bob] = await Promise.all([peer('alice'), peer('bob')])
 await alice.send(bob.key, 'Are you there?') // resolves when Postgres has synced it to disk
 for await (const message of bob) {
   console.log(`${message.sender === alice.key ? 'alice' : 'another peer'}: ${message.text()}`)
-  message.settle() // deletes the message from the queue; an unsettled message is redelivered
+  message.settle() // deletes it from the queue; an unsettled message is redelivered
   break
 }
 await Promise.all([alice.close(), bob.close()])

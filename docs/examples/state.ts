@@ -18,7 +18,7 @@ const hers = await openState({ ...alice, group: crew.id }) // the first member t
 const his = await openState({ ...bob, group: crew.id })
 const { seq, atUs } = await hers.set('topic', 'tea')
 const topic = await his.get('topic')
-await his.set('topic', 'coffee', { ifRevision: topic!.revision }) // fails if the value has changed in the meantime
+await his.set('topic', 'coffee', { ifRevision: topic!.revision }) // fails if the value has changed since
 
 for await (const entry of hers.replay({ at: { us: atUs! } })) console.log(`then: ${entry.key} is ${entry.text()}`)
 for await (const change of hers.watch({ after: seq! })) {

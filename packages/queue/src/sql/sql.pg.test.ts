@@ -171,7 +171,7 @@ async function planOf(name: Name): Promise<string> {
   return rows.map((row) => row['QUERY PLAN']).join('\n')
 }
 
-/** Creates recipients with few deliveries, one with very many, and so many members that other plans look cheaper. */
+/** Creates recipients with few deliveries, one with very many, and enough members to make other plans look cheaper. */
 async function grow(): Promise<void> {
   const meshId = `'${'1a'.repeat(16)}'::uuid`
   await execute(`
