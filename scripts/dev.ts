@@ -3,7 +3,7 @@
  * 7450 or the next free port, and a mesh `dev` with two peers, whose key files are next to the data. Runs until Ctrl-C;
  * the next start uses the same data.
  *
- * bun scripts/dev.ts PORT sets the port; 0 means any free one
+ * bun scripts/dev.ts           PORT sets the port; 0 means any free one
  */
 import { existsSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'

@@ -1,6 +1,5 @@
 /**
  * Parses a page's fenced blocks. A test runs `sh` and `ts` blocks unless their fence says otherwise:
- *
  *     ```sh                  run, and must succeed
  *     ```sh keeps-running    run in the background of the following blocks
  *     ```sh no-run           an example: its `sealpost` commands must exist

@@ -2,8 +2,7 @@
  * Runs the load test: many peers, each with the real SDK and its own WebSocket, send each other sealed messages through
  * a broker and Postgres. Every message is opened, compared with the original, and matched with its sender's ack by the
  * envelope id.
- *
- * bun scripts/load-test.ts [peers=100] [messages=1000] --help lists the options
+ * bun scripts/load-test.ts [peers=100] [messages=1000]      --help lists the options
  *
  * Unless both exist already, the test starts Postgres and a broker, and ends them. The folders contain the parts:
  * `environment/` (what the peers connect to), `generators/` (programs that run the peers), `run/` (one run and its

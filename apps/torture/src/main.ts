@@ -1,8 +1,7 @@
 /**
  * Breaks every component that a broker depends on, under load, and combines what all peers saw into a verdict on every
  * message.
- *
- * bun scripts/torture.ts --minutes 5 --list names the scenarios, --help lists the options
+ * bun scripts/torture.ts --minutes 5            --list names the scenarios, --help lists the options
  *
  * `cluster/` runs Postgres and brokers, and `peers/` the programs of peers. `scenarios/` injects the faults.
  * `judgement/` records what happens and checks it. `mutations/` plants bugs that the checker must find.

@@ -181,17 +181,18 @@ function inOrder(tables: readonly PgTable[]): PgTable[] {
 }
 
 /**
- * Opens the connection to one cell's database for a move. While it is open, the connection holds the lock of the mesh,
- * so that a mesh has only one mover at a time. All statements of a move use it, so a mover that has lost the lock can
- * do nothing more.
+ * Opens the connection to one cell's database for a move. All statements of a move use it.
+ * @throws DatabaseError with the codes of `openDatabase`
  */
-
-/** @throws DatabaseError with the codes of `openDatabase` */
 export function openMoveConnection(url: string, { connectTimeoutMs = 10_000 } = {}): Promise<StreamingConnection> {
   return StreamingConnection.open(url, { applicationName: 'sealpost mover', connectTimeoutMs, session: SESSION })
 }
 
-/** @throws DatabaseError with the codes of `openMoveConnection`, and `move_in_use` (retryable) */
+/**
+ * Opens the connection and acquires the lock of the mesh, which it holds as long as it is open. So a mesh has only one
+ * mover at a time, and a mover that has lost the lock can do nothing more.
+ * @throws DatabaseError with the codes of `openMoveConnection`, and `move_in_use` (retryable)
+ */
 export async function openLocked(url: string, meshId: MeshId): Promise<StreamingConnection> {
   const connection = await openMoveConnection(url)
   try {

@@ -3,15 +3,15 @@
  * both cells, and is never lost. The `mesh_move` row of each cell contains the phase. Each step is one transaction in
  * one cell, and an interrupted move resumes from its phase.
  *
- * | source | destination | next step |
+ * | source      | destination | next step                                                                           |
  * |-------------|-------------|-----------------------------------------------------------------------------------|
- * | active | | freeze: every statement that would change the mesh refuses |
- * | `frozen` | | copy everything in one transaction |
- * | `copied` | `copied` | the last point at which the move can be undone |
- * | `left` | `copied` | committed: the source can't become active again |
- * | `left` | `arrived` | active in the destination |
- * | `arrived` | `arrived` | delete the rows in the source |
- * | `done` | `arrived` | the source only knows where the mesh lives |
+ * | active      |             | freeze: every statement that would change the mesh refuses                          |
+ * | `frozen`    |             | copy everything in one transaction                                                  |
+ * | `copied`    | `copied`    | the last point at which the move can be undone                                      |
+ * | `left`      | `copied`    | committed: the source can't become active again                                     |
+ * | `left`      | `arrived`   | active in the destination                                                           |
+ * | `arrived`   | `arrived`   | delete the rows in the source                                                       |
+ * | `done`      | `arrived`   | the source only knows where the mesh lives                                          |
  */
 import { type Database, DatabaseError, type StreamingConnection } from '@sealpost/pg'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'

@@ -1,8 +1,7 @@
 /**
  * Tests that the generated files are up to date: `vectors/frames.json`, and the tables between markers in
  * `docs/PROTOCOL.md`. To update them:
- *
- * bun --bun vitest run packages/protocol/src/generated.test.ts -u
+ *     bun --bun vitest run packages/protocol/src/generated.test.ts -u
  */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'

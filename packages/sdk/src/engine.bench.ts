@@ -1,6 +1,6 @@
 /**
  * Measures the cost of a message for both clients together, without sockets: post, seal, frame, decode, open, dedupe,
- * settle, ack. The relay between them is not counted. Run: `bun packages/sdk/src/engine.bench.ts`
+ * settle, ack. The relay between them is not included. Run: `bun packages/sdk/src/engine.bench.ts`
  */
 import { bindBoxKey, generateIdentity, generateSigningKeys, type Identity, ready } from '@sealpost/identity'
 import { type ClientFrame, decodeServerFrame, encodeBinary, type FrameOf, type ServerFrame } from '@sealpost/protocol'
@@ -15,7 +15,7 @@ const MESSAGES = 64_000
 const WINDOW = 64
 const meshId = '01'.repeat(16) as MeshId
 
-/** A peer whose frames are stored as bytes, so that encoding counts. */
+/** A peer whose frames are encoded to bytes, so that the encoding is included. */
 class BenchPeer implements PeerEffects {
   readonly engine: PeerEngine
   readonly sent: { frame: ClientFrame; bytes: Uint8Array }[] = []
@@ -97,7 +97,7 @@ const refused = (error: Error) => {
 }
 let nextId = 1
 
-/** Acts as the relay, whose time is subtracted. */
+/** Acts as the relay. Its time is subtracted. */
 function relay(sends: FrameOf<'send'>[]): { push: Uint8Array; ack: Uint8Array } {
   const deliveries: FrameOf<'push'>['deliveries'] = []
   const items: FrameOf<'ack'>['items'] = []

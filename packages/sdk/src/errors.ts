@@ -1,6 +1,6 @@
 /**
- * Defines the errors that an application sees when something was refused or ended. There is one class, with a code and
- * whether a retry may help.
+ * Defines the errors that an application receives when something is refused or ends. There is one class; it has a code,
+ * and whether a retry may help.
  */
 import { type NackCode, type RefusalCode, refusal } from '@sealpost/protocol'
 
@@ -25,64 +25,70 @@ export type HttpRefusalCode =
 
 /**
  * Codes of the SDK itself, which no broker sends:
- * - `maybe_sent`: the message may be stored, and will not be resent. Sending the same text again may duplicate it.
+ * - `maybe_sent`: the message may be stored, and will not be resent. If the same content is sent again, it may be
+ *   duplicated.
  * - `closed`: the peer was closed before this was attempted.
- * - `outbox_full`: too many messages wait already; this one was not accepted.
+ * - `outbox_full`: too many messages already wait; this one was not accepted.
  * - `body_too_large`: over `BODY_BYTES_MAX`.
- * - `wrong_broker`: the server does not hold the pinned key.
+ * - `wrong_broker`: the server does not have the pinned key.
  * - `key_refused`: the directory's key binding for this peer is forged, expired, older than a known one, or unusable.
- * - `own_key_missing`: the directory names a box key of this peer that it does not hold, and mail sealed to it arrived.
- *   The peer ended before it rejected anything: start it with the key file from after the rotation.
+ * - `own_key_missing`: the directory has a box key of this peer that the peer itself does not have, and mail sealed
+ *   to that key arrived. The peer ended before it rejected anything: start it with the key file from after the
+ *   rotation.
  * - `aborted`: the caller's signal fired before the first session.
  * - `certificate_untrusted`: the platform does not trust the broker's TLS certificate: unknown authority, another
  *   name, or expired. A peer that had a session keeps dialling.
  * - `websocket_missing`: the runtime has no WebSocket, and none was passed as `webSocket`.
- * - `connection_lost`: `join` got no reply. Retry the same invite with the same identity.
- * - `invite_malformed`: it is no invite, or its signature is wrong.
- * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no leading hyphen. Spaces
- *   at its ends are trimmed, and several become one.
+ * - `connection_lost`: `join` received no reply. Retry with the same invite and the same identity.
+ * - `invite_malformed`: it is not an invite, or its signature is invalid.
+ * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no leading hyphen.
+ *   Spaces at its ends are trimmed, and several become one.
  * - `summary_malformed`: a summary is at most 120 characters of printable ASCII.
- * - `timeout`: a request got no reply in time. The request may still arrive; a late reply is an ordinary message.
+ * - `timeout`: a request was not answered in time. The request may still arrive; a late reply is an ordinary message.
  * - `no_auto_reply`: the sender of the message declines automatic replies.
  * - `not_admin`: only a member with the role `admin` may do this.
- * - `too_many_named`: a peer can't allow or block further peers; nothing was changed.
+ * - `too_many_named`: a peer can't allow or block more peers; nothing was changed.
  * - `stale_epoch`: the broker already has a box key of this peer with this epoch or a higher one.
  * - `not_in_group`: only members may send to the group.
  * - `not_owner`: only the owner of the group or pool may change it.
  * - `group_malformed`: a group has a name like a member's, and 1 to 256 members.
  * - `too_many_groups`: the mesh has the maximum number of groups.
  * - `label_malformed`: the label of a device is a name of at most 32 characters.
- * - `unknown_device`: it is not a device of this user.
+ * - `unknown_device`: the key is not that of a device of this user.
  * - `key_taken`: the new identity key belongs or belonged to a member.
- * - `unknown_pool`: there is no such pool in this mesh.
+ * - `unknown_pool`: the pool does not exist in this mesh.
  * - `not_in_pool`: only members may join the pool.
  * - `pool_malformed`: a pool has a name like a member's, and 1 to 64 members.
  * - `too_many_pools`: the mesh has the maximum number of pools, or this peer has joined the maximum.
  * - `too_many_own_groups`: this peer owns the maximum number of groups.
- * - `too_many_own_pools`: this peer owns the maximum number of pools; a deleted one counts for another day.
+ * - `too_many_own_pools`: this peer owns the maximum number of pools; a deleted one still counts for one day.
+ *
  * Codes of shared state:
  * - `state_rolled_back`, `entry_forged`, `space_forged`, `grant_forged`, `history_gap`: misconduct of a broker
  *   (`state/entry-verifier.ts`).
  * - `state_conflict`: the key is not at the expected revision.
  * - `state_key_malformed`: a key of the state has 1 to 512 bytes as UTF-8.
- * - `reaction_malformed`: a reaction has 1 to 64 bytes as UTF-8, and a member gives a target at most 16.
+ * - `reaction_malformed`: a reaction has 1 to 64 bytes as UTF-8, and a member can have at most 16 reactions to a
+ *   target.
  * - `value_too_large`: a value has at most 64 KiB, and the note of a recorded message must fit its record.
  * - `state_full`: the space has reached its size limit.
- * - `key_missing`: it is sealed under a key that this member does not have, or not yet.
- * - `space_unknown`: there is no such space, or this peer does not belong to it.
- * - `space_malformed`: the limits of a space are above 0, or all 0 without a history.
- * - `before_horizon`, `moment_in_future`: the moment is before the history's start, or in the future.
+ * - `key_missing`: this member does not have, or does not have yet, the key under which the data is sealed.
+ * - `space_unknown`: the space does not exist, or this peer does not belong to it.
+ * - `space_malformed`: the limits of a space must be above 0, or all 0 if it has no history.
+ * - `before_horizon`, `moment_in_future`: the requested time is before the start of the history, or in the future.
  * - `answer_malformed`: the broker's reply is malformed.
  *
  * Codes of stores:
  * - `kept_for_later`: this process ends; the message stays in its store, and the next process sends it.
  * - `source_changed`: the file has changed since its upload began.
- * - `attachment_changed`, `attachment_truncated`: the broker's data is not the file that was sent, or incomplete.
- * - `part_differs`: the saved part of a file is not its beginning.
+ * - `attachment_changed`, `attachment_truncated`: the broker's data is not the file that was sent, or it is
+ *   incomplete.
+ * - `part_differs`: the saved part is not the beginning of the file.
  * - `store_in_use`: another process has the store open.
  * - `store_foreign`: the store belongs to another peer, mesh or version.
  * - `store_corrupt`: the store's data can't be read back.
- * - `store_failed`: the disk or the platform refused a read or write. Unconfirmed changes may or may not be stored.
+ * - `store_failed`: the disk or the platform refused a read or write. It is unknown whether unconfirmed changes are
+ *   stored.
  */
 export type SdkCode =
   | 'maybe_sent'
@@ -164,7 +170,10 @@ export function refusedBy(code: RefusalCode): SealpostError {
   return new SealpostError(code, `The broker refused the request (${code}): ${meaning}.`, { isRetryable })
 }
 
-/** Codes that prove that the broker looked for the envelope. Other codes may refuse an envelope that it has. */
+/**
+ * Codes that prove that the broker has looked for the envelope. With other codes, the broker may refuse an envelope
+ * that it has stored.
+ */
 const AFTER_THE_LOOK: readonly NackCode[] = ['id_reused', 'delay_too_long']
 
 /** Returns the error for a permanent refusal. */

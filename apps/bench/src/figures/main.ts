@@ -2,8 +2,7 @@
  * Measures every figure in the documents. Runs the programs of each part and stores their results in
  * docs/benchmarks/results.json. From these results, writes the tables and charts of docs/BENCHMARKS.md, the figures in
  * README.md and docs/PROMISES.md, and the tables of docs/CAPACITY.md.
- *
- * bun scripts/bench.ts [--only burst,paced] [--with-soak] --help lists the options
+ * bun scripts/bench.ts [--only burst,paced] [--with-soak]      --help lists the options
  *
  * `parts.ts` lists the programs.
  */

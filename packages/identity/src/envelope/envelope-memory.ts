@@ -1,8 +1,7 @@
 /**
  * Writes, hashes, seals and opens one envelope at a time in libsodium's own memory, in place. A shared body has the
  * same form, sealed under a one-time key: `crypto_box` with a shared key is `crypto_secretbox`.
- *
- * 0 nonce 24 24 authenticator 16 40 plaintext
+ *     0 nonce 24   24 authenticator 16   40 plaintext
  *
  * The wrappers allocate and copy each argument and each result. Without them, sealing a body of 200 bytes and hashing
  * its header takes 4.1 µs instead of 5.1 µs, and opening it takes 3.1 µs instead of 4.2 µs. Of that, the cryptography

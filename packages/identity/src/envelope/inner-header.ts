@@ -2,9 +2,9 @@
  * Encodes the header inside the box, before the body. `crypto_box` proves only that the owner of one of two keys made
  * the box; it does not authenticate mesh, direction, id or order. So this header contains all of them, where the broker
  * can't change them. Fixed layout, big-endian:
- *
- * 0 magic "SPE1" 21 sender 32 101 stream id 16 141 box epoch u32 (of the recipient) 4 flags u8 53 recipient 32 117 seq
- * u64 145 sentAtMs u64 5 mesh id 16 85 envelope id 16 125 prev 16 153 padding length u32
+ *     0 magic "SPE1"     21 sender 32       101 stream id 16   141 box epoch u32 (of the recipient)
+ *     4 flags u8         53 recipient 32    117 seq u64        145 sentAtMs u64
+ *     5 mesh id 16       85 envelope id 16  125 prev 16        153 padding length u32
  *
  * Flag 1: the envelope has a position in a stream. Without this flag, the stream's fields are zero. Flag 2: a note
  * follows the header, after its length in two bytes. There are no other flags yet. The code reads and writes in place

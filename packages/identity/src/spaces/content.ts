@@ -4,9 +4,9 @@
  * An entry is the sealed value of a key, signed by its author. Its header is not sealed, so that the broker can read
  * it. Each entry contains the hash of the previous one under the same key, so that a reader detects a rollback. Fixed
  * layout, big-endian:
- *
- * 0 magic "SPS1" 21 space id 16 77 hash of the entry before 32 145 sentAtMs u64 4 flags u8 37 key hash 32 109 key epoch
- * u32 153 nonce 24 5 mesh id 16 69 revision u64 113 author 32 177 crypto_secretbox, then signature 64
+ *     0 magic "SPS1"    21 space id 16     77 hash of the entry before 32   145 sentAtMs u64
+ *     4 flags u8        37 key hash 32    109 key epoch u32                 153 nonce 24
+ *     5 mesh id 16      69 revision u64   113 author 32                     177 crypto_secretbox, then signature 64
  *
  * Flag 1: the key was deleted; its value is empty. In the box: u16 length of the key, the key, u32 length of the value,
  * the value, zeros as padding. Signed: the context `sealpost-entry/1` and everything before the signature. Vector:
@@ -212,9 +212,9 @@ function entrySignedBytes(fields: Uint8Array): Uint8Array {
  * A record of a group message in the history: the key to its sealed body, sealed under the key of the space and signed
  * by its author. Each record contains the hash of the author's previous one in the same stream, so that a reader
  * detects an omission. Fixed layout, big-endian:
- *
- * 0 magic "SPH1" 37 author 32 105 sentAtMs u64 5 mesh id 16 69 body id 32 113 nonce 24 21 space id 16 101 key epoch u32
- * 137 crypto_secretbox, then signature 64
+ *     0 magic "SPH1"    37 author 32      105 sentAtMs u64
+ *     5 mesh id 16      69 body id 32     113 nonce 24
+ *    21 space id 16    101 key epoch u32  137 crypto_secretbox, then signature 64
  *
  * The byte at 4 is 0. In the box: stream id 16, u64 position in the stream from 1, hash of the previous record 32,
  * content key 32, then optionally the note as in an envelope. Signed: the context `sealpost-record/1` and everything

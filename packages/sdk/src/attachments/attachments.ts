@@ -1,6 +1,7 @@
 /**
- * Transfers a peer's attachments (`@sealpost/sdk/attachments`). Files are sealed before they leave and verified as they
- * arrive. They travel over HTTP, beside the peer's session. Runs in browsers, Node and Bun.
+ * Transfers a peer's attachments (`@sealpost/sdk/attachments`). Files are sealed before they leave this process and
+ * verified as they arrive. They are sent over HTTP, independently of the peer's session. Runs in browsers, Node and
+ * Bun.
  */
 import {
   type Attachment,
@@ -34,17 +35,16 @@ export type { AttachmentSource, TransferProgress, UploadLog, UploadOptions } fro
 export class Attachments implements AsyncDisposable {
   readonly #access: HttpAccess
 
-  /** Sends no request. */
+  /** Creates the client. Sends no request. */
   constructor(place: PeerCredentials, options?: HttpOptions) {
     this.#access = new HttpAccess(place, options)
   }
 
   /**
-   * Uploads a file; resolves when the broker has all of it. No recipient is notified: send a message whose `attachment`
-   * is the `attachmentText` of the result.
+   * Uploads a file. Resolves when the broker has all of it. Recipients are not notified: send a message whose
+   * `attachment` is the `attachmentText` of the result.
    * @throws SealpostError `attachment_too_large`, `quota_exceeded`, `mesh_quota_exceeded`, `recipient_unknown`;
-   *   `source_changed` if the file is not the one whose upload began; `connection_lost` after 5 minutes without a
-   *   broker
+   * `source_changed` if the file is not the one whose upload began; `connection_lost` after 5 minutes without a broker
    * @example const sent = await files.upload(new Blob(['plan']), { to: ben, name: 'plan.txt' })
    */
   upload(source: Blob | AttachmentSource, options: UploadOptions): Promise<Attachment> {
@@ -52,10 +52,10 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Yields the file in order, a chunk at a time, fetched as it is read. Every yielded byte is genuine; the file is
-   * complete when the iteration ends without an error.
+   * Downloads a file. Yields it in order, one chunk at a time, and fetches chunks as they are read. Every yielded byte
+   * is genuine; the file is complete when the iteration ends without an error.
    * @throws SealpostError `attachment_unknown` if it does not exist or no longer exists; `attachment_changed` or
-   * `attachment_truncated` if the broker returned other data; `part_differs`, `connection_lost`
+   * `attachment_truncated` if the broker returned different data; `part_differs`, `connection_lost`
    * @example for await (const bytes of files.download(attachment)) console.log(bytes.length)
    */
   download(attachment: Attachment, options: DownloadOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
@@ -63,7 +63,8 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Removes the file for all readers. @throws SealpostError `attachment_unknown` if gone or another peer's
+   * Removes the file for all readers. @throws SealpostError `attachment_unknown` if it does not exist or belongs to
+   * another peer
    * @example await files.remove(attachment)
    */
   remove(attachment: Pick<Attachment, 'id'>): Promise<void> {
@@ -93,13 +94,13 @@ export const attachmentOf = ({ attachment }: Pick<Message, 'attachment'>): Attac
 export interface DownloadOptions {
   readonly onProgress?: (progress: TransferProgress) => void
   /**
-   * The beginning of the file as an earlier process saved it, in whole chunks (`plainBytes`) only. It is verified like
-   * fetched data, and only the rest is fetched and yielded.
+   * The beginning of the file that an earlier process saved, in whole chunks (`plainBytes`). It is verified like
+   * fetched data; only the rest is fetched and yielded.
    */
   readonly from?: AsyncIterable<Uint8Array> | undefined
   /**
-   * The maximum number of chunks in flight. Default 3, which hides the round trip. A later process fetches chunks in
-   * flight again, so `saveAttachment` uses 1.
+   * The maximum number of chunks in flight. Default: 3, which hides the round trip. After a restart, chunks that were
+   * in flight are fetched again, so `saveAttachment` uses 1.
    */
   readonly ahead?: number
   readonly signal?: AbortSignal
@@ -153,7 +154,10 @@ async function provenHashes(calls: AttachmentBroker, attachment: Attachment): Pr
   return hashes
 }
 
-/** Seals the saved part again, which restores the stream's state and shows whether the part is from the same file. */
+/**
+ * Seals the saved part again. This restores the state of the stream, and shows whether the part belongs to the same
+ * file.
+ */
 async function passOver(
   from: AsyncIterable<Uint8Array>,
   attachment: Attachment,
@@ -173,7 +177,9 @@ async function passOver(
   return { chunk, bytes }
 }
 
-/** Yields results in order. With `ahead` 1 nothing is fetched until the reader has finished the previous item. */
+/**
+ * Yields results in order. If `ahead` is 1, nothing is fetched until the reader has finished with the previous item.
+ */
 async function* fetchAhead<T>(
   { first, end, ahead }: { first: number; end: number; ahead: number },
   fetch: (chunk: number) => Promise<T>,
@@ -182,7 +188,7 @@ async function* fetchAhead<T>(
   for (let next = first; under.length > 0 || next < end; ) {
     while (next < end && under.length < ahead) {
       const fetched = fetch(next++)
-      fetched.catch(() => undefined) // reported when its turn comes
+      fetched.catch(() => undefined) // an error is reported when it is the item's turn
       under.push(fetched)
     }
     yield await under.shift()!
@@ -195,10 +201,10 @@ const isHash = (hashes: Uint8Array, chunk: number, sealed: Uint8Array): boolean 
 const changed = () => new SealpostError('attachment_changed', 'The downloaded file does not match the attachment.')
 const truncated = () => new SealpostError('attachment_truncated', 'The attachment is incomplete.')
 
-/** The number of attempts for a chunk that never arrives while other requests succeed. */
+/** The number of attempts to send a chunk that never arrives although other requests succeed. */
 const PUT_TRIES = 5
 
-/** All methods throw what `HttpAccess.ask` throws. @internal */
+/** Calls the broker's operations for attachments. All methods throw the errors of `HttpAccess.ask`. @internal */
 export class AttachmentService implements AttachmentBroker {
   readonly #access: HttpAccess
   readonly #path: string

@@ -1,4 +1,4 @@
-/** Uploads a file, sealed one chunk at a time with one chunk in flight. The upload is resumable. */
+/** Uploads a file. Seals one chunk at a time, with one chunk in flight. The upload can be resumed. */
 import {
   type Attachment,
   attachmentHash,
@@ -30,7 +30,7 @@ export interface UploadSpec {
   /** The total length of all sealed chunks. */
   readonly bytes: number
   readonly chunkBytes: number
-  /** 0 stands for the broker's default. */
+  /** 0 means the broker's default. */
   readonly keepSeconds: number
   readonly to: readonly PeerKey[] | GroupId
 }
@@ -42,7 +42,7 @@ export interface RemoteStatus {
   readonly expiresAtMs: Millis
   /** Ranges of stored chunks, from first to last. */
   readonly present: readonly (readonly [first: number, last: number])[]
-  /** 32 bytes for each chunk; null until it is complete. */
+  /** 32 bytes for each chunk; null until the file is complete. */
   readonly hashes: Uint8Array | null
 }
 
@@ -56,18 +56,19 @@ export interface AttachmentBroker {
 }
 
 /**
- * The state an upload needs to resume in a later process: the key, and the hash of every chunk that may have left this
- * process, written before it leaves. A chunk is sealed again by the same key, so changed bytes must never be sent: two
- * texts under one key stream reveal both. The log holds the key to the file: protect it like the file itself.
+ * Keeps the state that an upload needs to resume in a later process: the key, and the hash of every chunk that may have
+ * left this process, which is written before the chunk leaves. A chunk is sealed again under the same key, so changed
+ * bytes must never be sent: two plaintexts under one key stream reveal both. The log contains the key to the file, so
+ * protect it like the file itself.
  */
 
-/** The place where an application keeps the log: a small file, or a record of IndexedDB. */
+/** Where an application keeps the log of an upload: a small file, or a record in IndexedDB. */
 export interface UploadLog {
-  /** Returns everything written, or null if there is nothing. */
+  /** Returns everything that was written; null if there is nothing. */
   read(): Promise<Uint8Array | null>
-  /** Replaces the log. */
+  /** Replaces the contents of the log. */
   start(bytes: Uint8Array): Promise<void>
-  /** Resolves when the bytes are stored. */
+  /** Appends bytes. Resolves when they are stored. */
   append(bytes: Uint8Array): Promise<void>
 }
 
@@ -80,13 +81,13 @@ interface UploadRecord extends Omit<Attachment, 'hash'> {
 const HASH_BYTES = 32
 const NEW_LINE = 10
 
-/** Returns the log: a line of JSON, then the hashes. */
+/** Returns the beginning of the log: a line of JSON. The hashes follow it. */
 function logHead({ hashes: _, key, header, ...facts }: UploadRecord): Uint8Array {
   const json = JSON.stringify({ ...facts, key: toBase64url(key), header: toBase64url(header) })
   return new TextEncoder().encode(`${json}\n`)
 }
 
-/** Returns null unless `logHead` wrote it; ignores a partly written hash. */
+/** Reads a log. Returns null unless it begins with what `logHead` returns. Ignores a partly written hash. */
 function readLog(bytes: Uint8Array): UploadRecord | null {
   const end = bytes.indexOf(NEW_LINE)
   if (end < 0) return null
@@ -103,7 +104,7 @@ function readLog(bytes: Uint8Array): UploadRecord | null {
       hashes: hashesIn(bytes.subarray(end + 1)),
     }
   } catch {
-    return null // torn, or not a log
+    return null // partly written, or not a log
   }
 }
 
@@ -112,7 +113,7 @@ function hashesIn(bytes: Uint8Array): Uint8Array[] {
   return Array.from({ length: count }, (_, i) => bytes.slice(i * HASH_BYTES, (i + 1) * HASH_BYTES))
 }
 
-/** Bytes of the file processed so far. */
+/** How many bytes of the file are processed so far. */
 export interface TransferProgress {
   readonly bytes: number
   readonly total: number
@@ -121,16 +122,19 @@ export interface TransferProgress {
 export interface UploadOptions {
   /** The recipients: peers, or the members of a group at the time of the download. */
   readonly to: PeerKey | readonly PeerKey[] | { readonly group: GroupId }
-  /** The name shown to readers: 1 to 255 bytes. */
+  /** The name that readers see: 1 to 255 bytes. */
   readonly name: string
   /** A media type. */
   readonly type?: string
-  /** The time counts from completion. Default: the broker's own. */
+  /** How long the broker keeps the file once it is complete. Default: the broker's own value. */
   readonly keepSeconds?: number
-  /** Length of each sealed chunk, 4 KiB to 256 KiB. Default: the maximum. */
+  /** The length of each sealed chunk, 4 KiB to 256 KiB. Default: the maximum. */
   readonly chunkBytes?: number
   readonly onProgress?: (progress: TransferProgress) => void
-  /** Makes the upload resumable by a later process. Remove it once the message that names the file is sent. */
+  /**
+   * The log with which a later process can resume the upload. Remove it once the message that refers to the file is
+   * sent.
+   */
   readonly resume?: UploadLog
   readonly signal?: AbortSignal
 }
@@ -176,7 +180,10 @@ interface PartialUpload {
   readonly isComplete: boolean
 }
 
-/** Returns null if there is no upload of this file for these recipients, or the broker has dropped it. */
+/**
+ * Returns the earlier upload that this call resumes. Returns null if there is none of this file for these recipients,
+ * or if the broker has dropped it.
+ */
 async function formerUpload(
   calls: AttachmentBroker,
   source: AttachmentSource,
@@ -188,7 +195,7 @@ async function formerUpload(
   if (record.name !== name || (chunkBytes !== undefined && record.chunkBytes !== chunkBytes)) return null
   try {
     const { present, isComplete } = await calls.status(record.id)
-    await resume!.start(concatBytes([logHead(record), ...record.hashes])) // omits a partly written hash
+    await resume!.start(concatBytes([logHead(record), ...record.hashes])) // removes a partly written hash
     return { record, present, isComplete: isComplete && record.hashes.length === layoutOf(record).chunks }
   } catch (error) {
     if ((error as SealpostError).code === 'attachment_unknown') return await unstarted(calls, record)
@@ -197,8 +204,8 @@ async function formerUpload(
 }
 
 /**
- * Requests a recorded upload again, which perhaps never reached the broker. Returns null once a chunk may have left:
- * the upload is then abandoned, and its key is not used again.
+ * Requests a recorded upload again, because the first request may not have reached the broker. Returns null if a chunk
+ * may have left this process: the upload is then abandoned, and its key is not used again.
  */
 async function unstarted(calls: AttachmentBroker, record: UploadRecord): Promise<PartialUpload | null> {
   if (record.hashes.length > 0) return null
@@ -213,7 +220,7 @@ async function begin(
 ): Promise<UploadRecord> {
   const id = toHex(crypto.getRandomValues(new Uint8Array(16))) as AttachmentId
   const record = { id, ...ChunkStream.newKey(), bytes, chunkBytes, name, type, to: recipientsOf(to), hashes: [] }
-  await resume?.start(logHead(record)) // Recorded first, because an unrecorded upload takes space until the broker drops it.
+  await resume?.start(logHead(record)) // Recorded first, because an upload that is not recorded takes up space until the broker drops it.
   await calls.create(roomOf(record, keepSeconds))
   return record
 }
@@ -278,7 +285,8 @@ export const sourceOf = (given: Blob | AttachmentSource): AttachmentSource =>
   'stream' in given && 'size' in given ? { bytes: given.size, stream: () => given.stream() } : given
 
 /**
- * Splits into pieces of this length, except the last; yields one empty piece for an empty source. Reads no byte ahead.
+ * Splits a source into pieces of this length; the last one may be shorter. Yields one empty piece for an empty source.
+ * Never reads ahead.
  */
 export async function* inPieces(
   stream: AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>,
@@ -304,7 +312,7 @@ export async function* inPieces(
   if (filled > 0 || count === 0) yield piece.subarray(0, filled)
 }
 
-/** Streams are not iterable in every browser. */
+/** Iterates over a stream, because streams are not iterable in every browser. */
 async function* iterate(
   stream: AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>,
 ): AsyncGenerator<Uint8Array, void, undefined> {
@@ -317,6 +325,6 @@ async function* iterate(
       yield value
     }
   } finally {
-    await reader.cancel().catch(() => undefined) // it failed, or has ended
+    await reader.cancel().catch(() => undefined) // it has failed or ended
   }
 }

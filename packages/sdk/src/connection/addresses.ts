@@ -1,10 +1,11 @@
 /**
- * Chooses the address to dial next among those given by the application, the home that a shard named, and the announced
- * fallback shards. No address is trusted because someone named it: each server proves the pinned key.
+ * Chooses the address to dial next: among those that the application gave, the home to which a shard redirected, and
+ * the fallback shards that were announced. No address is trusted just because it was announced: each server must prove
+ * the pinned key.
  *
- * A mesh may move to another cell, and the old cell may be gone later. So the addresses that the new cell announces,
- * and the broker that served last, outlive the session, and with a store the process. Certificates don't: a shard with
- * its own key shows a fresh one before its greeting.
+ * A mesh may move to another cell, and the old cell may later be gone. So the addresses that the new cell announces,
+ * and the broker that served the peer last, outlive the session, and with a store also the process. Certificates don't:
+ * a shard with its own key sends a current one before its greeting.
  */
 import {
   type checkShardCertificate,
@@ -22,32 +23,35 @@ export interface ShardAddress {
   /** The authority that both sides sign. */
   readonly authority: string
   /**
-   * `given` by the application, announced by the `cell`, `told` by a shard as a fallback, or the `home` that a shard
-   * redirected to.
+   * `given`: by the application. `cell`: announced by the cell. `told`: announced by a shard as a fallback. `home`: a
+   * shard redirected to it.
    */
   readonly from: 'given' | 'cell' | 'told' | 'home'
-  /** The certificate of its key, from the redirect. */
+  /** The certificate for the shard's key, from the redirect. */
   readonly certificate: Uint8Array | null
 }
 
-/** What earlier sessions learned about the location of the mesh. */
+/** What earlier sessions have learned about the location of the mesh. */
 export interface KnownAddresses {
   /**
-   * The public addresses of its cell, which are dialled first. Empty if the cell serves at the application's addresses,
-   * as a single cell does.
+   * The public addresses of the mesh's cell, which are dialled first. Empty if the cell is at the application's
+   * addresses, like a single cell.
    */
   readonly cell: readonly string[]
-  /** The broker that served this peer last, unless listed above. It is dialled when no other broker replies. */
+  /**
+   * The broker that served this peer last, unless it is among the addresses above. It is dialled if no other broker
+   * replies.
+   */
   readonly home: string | null
 }
 
 const NOTHING_KNOWN: KnownAddresses = { cell: [], home: null }
 
-/** Maximum redirects in a row; more mean that the shards disagree. */
+/** Maximum number of redirects in a row. More would mean that the shards disagree. */
 const HOPS_MAX = 3
 /** Maximum number of remembered shards that served this peer. */
 const SERVED_MAX = 4
-/** A shard that did not reply is not dialled on another shard's redirect for this time. */
+/** For this long, no redirect to a shard that did not reply is followed. */
 const DOWN_FOR_MS: Millis = 10_000
 
 export class ShardAddresses {
@@ -55,19 +59,22 @@ export class ShardAddresses {
   #cell: readonly ShardAddress[] = []
   #fallbacks: readonly ShardAddress[] = []
   #home: ShardAddress | null = null
-  /** Shards that served this process, most recent first, since a shard that is alone names no others. */
+  /**
+   * Shards that have served this process, most recent first. They are needed because a shard that is alone announces no
+   * others.
+   */
   #served: readonly ShardAddress[] = []
   #dialled: ShardAddress
-  /** The shard that redirected to the home being dialled. */
+  /** The shard that redirected to the home that is being dialled. */
   #sender: ShardAddress | null = null
-  /** The shard that served us last, to which others would redirect. */
+  /** The shard that served us last. Other shards would redirect to it. */
   #servedBy: string | null = null
   #hops = 0
   readonly #downUntilMs = new Map<string, Millis>()
   /** Whether the next shard is asked to serve us itself, because the home of our mesh is unreachable. */
   asksToStay = false
 
-  /** `urls`: at least one. @throws OperatingError `authority_malformed` */
+  /** `urls` has at least one item. @throws OperatingError `authority_malformed` */
   constructor(urls: readonly string[], { cell, home }: KnownAddresses = NOTHING_KNOWN) {
     this.#given = urls.map((url) => addressOf(url, 'given'))
     this.#cell = this.#fit(cell, 'cell')
@@ -79,7 +86,7 @@ export class ShardAddresses {
     return { cell: this.#cell.map(({ url }) => url), home: this.#home?.url ?? null }
   }
 
-  /** The address to put into invites. */
+  /** The address for invites. */
   get publicUrl(): string {
     return this.#first.url
   }
@@ -88,13 +95,13 @@ export class ShardAddresses {
     return this.#dialled
   }
 
-  /** Returns whether another address may be dialled at once. */
+  /** Returns whether another address may be dialled immediately. */
   hasOther(nowMs: Millis): boolean {
     return this.#others(nowMs).length > 0
   }
 
   /**
-   * Follows a redirect from a proven shard. Returns false if that is impossible, and the shard must serve us itself.
+   * Follows a redirect from a proven shard. Returns false if that is impossible; the shard must then serve us itself.
    */
   follow({ url, certificate }: Pick<FrameOf<'moved'>, 'url' | 'certificate'>, nowMs: Millis): boolean {
     const home = this.#isFit(url) ? addressOf(url, 'home', certificate) : null
@@ -123,15 +130,15 @@ export class ShardAddresses {
     return true
   }
 
-  /** Leaves the dialled shard, which is shutting down; the other shards know that. Returns what `next` returns. */
+  /** Leaves the dialled shard, which is shutting down. The other shards know that. Returns the same as `next`. */
   leave(nowMs: Millis): boolean {
     this.#servedBy = null
     return this.next(nowMs)
   }
 
   /**
-   * Leaves the dialled shard, which does not reply. Returns whether another one is dialled next; if not, all were
-   * tried, and the next dial starts over with the first.
+   * Leaves the dialled shard, which does not reply. Returns whether another one is dialled next. If not, all were
+   * tried, and the next dial starts again with the first.
    */
   next(nowMs: Millis): boolean {
     const { authority } = this.#dialled
@@ -140,7 +147,7 @@ export class ShardAddresses {
     const sender = this.#sender
     this.#sender = null
     const next = sender && !this.#isDown(sender, nowMs) ? sender : this.#others(nowMs)[0]
-    // After a crash, the first dialled shard may not know of it yet and would redirect each peer back.
+    // The first shard that is dialled after a crash may not know of it yet, and would redirect each peer back.
     this.asksToStay = next !== undefined && (next === sender || authority === this.#servedBy)
     if (!next) this.#downUntilMs.clear()
     this.#dialled = next ?? this.#first
@@ -194,7 +201,9 @@ export class ShardAddresses {
     return urls.filter((url) => this.#isFit(url)).map((url) => addressOf(url, from))
   }
 
-  /** Returns whether a redirect may lead there: never from an encrypted connection to an unencrypted one. */
+  /**
+   * Returns whether a redirect to this URL may be followed: never from an encrypted connection to an unencrypted one.
+   */
   #isFit(url: string): boolean {
     return isDialable(url) && (url.startsWith('wss:') || this.#given.some((own) => /^(ws|http):/i.test(own.url)))
   }
@@ -208,7 +217,7 @@ const isSame = (some: readonly ShardAddress[], others: readonly ShardAddress[]):
   some.length === others.length && some.every(({ url }, i) => url === others[i]!.url)
 
 /**
- * Recognizes brokers whose TLS certificate the platform does not trust. In a browser such a failure looks like a lost
+ * Recognizes brokers whose TLS certificate the platform does not trust. In a browser, such a failure looks like a lost
  * connection.
  */
 
@@ -220,7 +229,9 @@ const CODES =
   /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_(GET|VERIFY|DECODE|DECRYPT)_\w+|CERT_\w+|ERR_TLS_CERT_\w+|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE)|PATH_LENGTH_EXCEEDED)$/
 const DEPTH_MAX = 4
 
-/** Returns the platform's code from a socket or request failure; null for any other failure. @internal */
+/**
+ * Returns the platform's code from the error of a socket or request; null if it is not a certificate error. @internal
+ */
 export function certificateErrorCode(failure: unknown, depth = 0): string | null {
   if (typeof failure !== 'object' || failure === null || depth > DEPTH_MAX) return null
   const { code, error, cause } = failure as { code?: unknown; error?: unknown; cause?: unknown }
@@ -235,9 +246,12 @@ export const certificateUntrusted = (trouble: string): SealpostError =>
     `This machine does not trust the broker's TLS certificate (${trouble}). Set NODE_EXTRA_CA_CERTS to a file with its certificate authority.`,
   )
 
-/** The keys that may sign a greeting: the pinned one, or a shard's key that the pinned key certifies. */
+/** Checks the key that signs a greeting: the pinned key, or a shard's key that the pinned key certifies. */
 
-/** `wrong_key`: another key without a certificate; `proof_forged`: the server does not hold the key it names. */
+/**
+ * `wrong_key`: it is another key, without a certificate. `proof_forged`: the server does not have the key in its
+ * greeting.
+ */
 export type ShardRefusal = Exclude<ShardCertificateVerdict, 'ok'> | 'wrong_key' | 'proof_forged'
 
 interface Claimant {
@@ -246,7 +260,7 @@ interface Claimant {
   readonly brokerKey: PeerKey
   /** The dialled authority. */
   readonly authority: string
-  /** The certificate sent before the greeting, if any. */
+  /** The certificate that was sent before the greeting, if any. */
   readonly certificate: Uint8Array | null
   readonly nowMs: Millis
 }
@@ -260,7 +274,7 @@ export function judgeKey(
   return check(certificate, { clusterKey: pinned, shardKey: brokerKey, authority, nowMs })
 }
 
-/** The default path, for an address without one. */
+/** The path for an address without one. */
 const PATH = '/v1/ws'
 
 /**

@@ -71,7 +71,7 @@ describe('handshake', () => {
 
 describe('a newer session of the same key', () => {
   const superseded = { type: 'refused', code: 'superseded', retryAfterMs: 0, reason: '' } as const
-  /** Returns a connection in the session of its second dial, after the first dial got no reply to its proof. */
+  /** Returns a connection in the session of its second dial. On its first dial, its proof was not answered. */
   const afterLostHandshake = () => {
     const world = new World()
     world.greet()

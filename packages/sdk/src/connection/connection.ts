@@ -1,9 +1,10 @@
 /**
  * Implements the state machine of a peer's connection: dialling, the signed handshake, liveness, and reconnecting. Pure
- * and synchronous; it passes frames of a live session to its owner.
+ * and synchronous. Passes the frames of a live session to its owner.
  *
  * The handshake (security model 3.3): the broker greets with a nonce, we sign, the broker proves itself. Nothing is
- * sent or trusted before its proof is checked against the pinned key, whatever key the greeting claims.
+ * sent or trusted before the broker's proof is checked with the pinned key, regardless of the key that the greeting
+ * claims.
  */
 import type { Transcript } from '@sealpost/identity'
 import {
@@ -36,7 +37,7 @@ export type ConnectionState =
       readonly name: 'live'
       readonly welcome: FrameOf<'welcome'>
       readonly sinceMs: Millis
-      /** The broker is shutting down; the client leaves by this time. */
+      /** The broker is shutting down. The client leaves by this time. */
       leaveAtMs: Millis
     }
   | { readonly name: 'closed'; readonly error: SealpostError | null }
@@ -49,30 +50,39 @@ export interface ConnectionPorts {
   readonly isOwed: () => boolean
   /** Called when a session has begun. */
   readonly live: (welcome: FrameOf<'welcome'>) => void
-  /** Called when more is known about where the mesh is served. */
+  /** Called when more is known about where the mesh is. */
   readonly learned: (known: KnownAddresses) => void
-  /** Called when the session or an attempt has ended. The next attempt follows after `retryInMs`. */
+  /** Called when the session or a dial has ended. The next dial follows after `retryInMs`. */
   readonly lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => void
-  /** Called when the connection has ended for good; `error` is null after `close`. */
+  /** Called when the connection has ended permanently. `error` is null after `close`. */
   readonly ended: (error: SealpostError | null) => void
 }
 
 /** The time limit from the dial to `welcome`. */
 const SESSION_WITHIN_MS = 20_000
-/** The limit to the greeting, if there is another shard to try. A broker greets without querying its database. */
+/**
+ * The time limit from the dial to the greeting, if there is another shard to try. A broker greets without querying its
+ * database.
+ */
 const GREETED_WITHIN_MS = 5_000
-/** A broker refuses a handshake that exceeds its limit. If the refusal is late, the broker hangs. */
+/**
+ * The time a broker has to refuse a handshake that exceeds its time limit. If the refusal is later than this, the
+ * broker hangs.
+ */
 const REFUSED_WITHIN_MS = 2_000
-/** After `goaway` the broker ends the session itself, once it has replied to what it accepted. */
+/**
+ * How long to wait after `goaway`. The broker ends the session itself once it has replied to everything that it has
+ * accepted.
+ */
 const LEAVE_AFTER_MS = 10_000
-/** By this time a broker has given up a handshake. */
+/** After this time, a broker has given up a handshake. */
 const STALE_HANDSHAKE_MS = 30_000
 /** A session that lasted this long proves that dialling works; shorter ones still count as failures. */
 const STEADY_AFTER_MS = 5_000
 
 export class BrokerConnection {
   state: ConnectionState = { name: 'idle' }
-  /** The current or the most recent dial. */
+  /** The number of the current or most recent dial. */
   dialNo = 0
   readonly #ports: ConnectionPorts
   readonly #place: ConnectionTarget
@@ -81,11 +91,11 @@ export class BrokerConnection {
   readonly #credit: number
   /** Consecutive failures without a retry-after from the broker. */
   #failures = 0
-  /** Consecutive failures with a retry-after: counted apart from an outage. */
+  /** Consecutive failures with a retry-after. They are counted separately from those of an outage. */
   #putOffs = 0
-  /** The broker's retry-after; 0 for none. */
+  /** The broker's retry-after; 0 if there is none. */
   #hintMs: Millis = 0
-  /** Times of signed handshakes that were lost without a reply. */
+  /** When handshakes were signed that ended without a reply. */
   #lostHandshakes: Millis[] = []
   #pingNo = 0
   #awaitedPong: { readonly ref: number; readonly ponged: () => void } | null = null
@@ -109,7 +119,7 @@ export class BrokerConnection {
     this.state = { name: 'greeting', deadlineMs, sessionByMs }
   }
 
-  /** Returns the frame if it belongs to the live session. */
+  /** Handles a frame. Returns it if it belongs to the live session. */
   received(dialNo: number, frame: ServerFrame, nowMs: Millis): ServerFrame | null {
     if (dialNo !== this.dialNo) return null
     const { state } = this
@@ -185,7 +195,7 @@ export class BrokerConnection {
     return Infinity
   }
 
-  /** The address to put into invites. */
+  /** The address for invites. */
   get publicUrl(): string {
     return this.#addresses.publicUrl
   }
@@ -194,7 +204,7 @@ export class BrokerConnection {
     this.#end(null)
   }
 
-  /** Ends the connection for good, for a reason of this peer. */
+  /** Ends the connection permanently, for a reason on this peer's side. */
   fail(error: SealpostError): void {
     this.#end(error)
   }
@@ -323,7 +333,10 @@ export class BrokerConnection {
     this.#drop(code, nowMs)
   }
 
-  /** Returns whether a refusal ends this peer. A shard without a proof can't; the redirecting shard confirms it. */
+  /**
+   * Returns whether a refusal ends this peer. A shard that has not proven itself can't end it; the redirecting shard
+   * then confirms the refusal.
+   */
   #isFinal(code: RefusalCode, nowMs: Millis): boolean {
     if (code === 'superseded' && this.#mayBeOwnHandshake(nowMs)) return false
     const { from } = this.#addresses.current
@@ -332,8 +345,9 @@ export class BrokerConnection {
   }
 
   /**
-   * Returns whether the newer session may be this peer's own: a slow shard may have opened it for a connection that is
-   * gone. Each handshake excuses one `superseded`, so that two devices with one key don't keep ending each other.
+   * Returns whether the newer session may be this peer's own: a slow shard may have opened it for a connection that no
+   * longer exists. Each handshake excuses only one `superseded`, so that two devices with the same key don't keep
+   * ending each other.
    */
   #mayBeOwnHandshake(nowMs: Millis): boolean {
     this.#lostHandshakes = this.#lostHandshakes.filter((atMs) => nowMs - atMs < STALE_HANDSHAKE_MS)
@@ -355,7 +369,7 @@ export class BrokerConnection {
     this.#ports.effects.transmit({ type: 'ping', ref: this.#pingNo })
   }
 
-  /** Ends the peer if the application gave the address; otherwise another shard is dialled. */
+  /** Ends the peer if the application gave the address; otherwise dials another shard. */
   #mistrust(reason: ShardRefusal, nowMs: Millis): void {
     const { url, from } = this.#addresses.current
     if (from === 'given') return this.#end(wrongBroker())
@@ -378,7 +392,7 @@ export class BrokerConnection {
       this.#putOffs = 0
     }
     const isSentOn = code === 'moved' && isSteady
-    // A mesh of another cell can't be served here, so a peer that can't be served is redirected again.
+    // A mesh in another cell can't be served here, so the peer must accept a redirect again.
     if (code === 'try_later') this.#addresses.asksToStay = false
     const isTurned = isAway(state, code) && this.#tryOther(code, nowMs)
     const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn(code) : this.#drawRetry()
@@ -386,7 +400,7 @@ export class BrokerConnection {
     this.#ports.lost(code, retryInMs)
   }
 
-  /** Dials another shard, if one is left, and passes it the reason. */
+  /** Dials another shard if one is left. `code`: why the last one was left. */
   #tryOther(code: SealpostCode | 'connection_lost', nowMs: Millis): boolean {
     const { url, from } = this.#addresses.current
     const isTurned = code === 'restarting' ? this.#addresses.leave(nowMs) : this.#addresses.next(nowMs)
@@ -394,13 +408,18 @@ export class BrokerConnection {
     return isTurned
   }
 
-  /** Returns the pause before the next shard, which has deferred nobody, so peers that arrive together are spread. */
+  /**
+   * Returns the pause before the next shard is dialled. That shard has not asked anybody to wait, so the pause spreads
+   * peers that arrive together.
+   */
   #drawTurn(code: SealpostCode | 'connection_lost'): Millis {
     const hintMs = Math.min(this.#hintMs, HINT_MAX_MS)
     return code === 'restarting' && hintMs > 0 ? hintMs : hintMs + backoffMs(0, this.#ports.random)
   }
 
-  /** Returns the pause before a retry: the broker's retry-after, which all peers get, and a random addition. */
+  /**
+   * Returns the pause before a retry: the broker's retry-after, which is the same for all peers, plus a random time.
+   */
   #drawRetry(): Millis {
     const { random } = this.#ports
     if (this.#hintMs === 0) return backoffMs(this.#failures++, random)
@@ -420,7 +439,10 @@ export class BrokerConnection {
   }
 }
 
-/** Whether the shard is away, so that dialling it again at once would not help. A live session may just have broken. */
+/**
+ * Returns whether the shard is away, so that dialling it again immediately would not help. If a live session breaks,
+ * the shard may still be there.
+ */
 const isAway = ({ name }: ConnectionState, code: SealpostCode | 'connection_lost'): boolean =>
   code === 'restarting' || code === 'heartbeat_missed' || (name !== 'live' && !isPutOff(code))
 
@@ -440,8 +462,8 @@ export function wrongBroker(): SealpostError {
 }
 
 /**
- * Epochs grow with each session, so a repeated epoch means that the database lost the opening of the last session and
- * everything after it.
+ * Returns whether the database was restored since the last session. Epochs increase with each session, so a repeated
+ * epoch means that the database has lost the start of the last session and everything after it.
  */
 export const isRestoredSince = (last: FrameOf<'welcome'>, now: FrameOf<'welcome'>): boolean =>
   last.incarnation !== now.incarnation || last.epoch >= now.epoch

@@ -1,20 +1,20 @@
 /**
  * Decides when a peer gives up a broker, and how long it waits before it dials again. Pure.
  *
- * A ping is sent when a frame got no reply for 2 seconds, or when a reply is overdue. Any frame proves that the
- * broker's event loop runs. Then only the database is slow, which all brokers of a cluster share, so another broker
- * would be no faster. Without a frame the broker counts as gone. Dialling backs off with full jitter, so peers cut off
- * together don't come back together.
+ * A ping is sent when a frame was not answered for 2 seconds, or when a reply is overdue. Any frame proves that the
+ * broker's event loop runs. In that case only the database is slow, which all brokers of a cluster share, so another
+ * broker would not be faster. Without any frame, the broker counts as gone. Dialling backs off with full jitter, so
+ * that peers that were cut off together don't return together.
  */
 import type { Millis } from '@sealpost/std'
 
-/** The time to the ping, from a sent frame, or from the last received one while a reply is owed. */
+/** The time until the ping: from a sent frame or, while a reply is owed, from the last received frame. */
 const OVERDUE_AFTER_MS = 2_000
-/** The time from the ping to the first check without a reply. A ping waits at the broker behind earlier frames. */
+/** The time from an unanswered ping to the first check. At the broker, a ping waits behind earlier frames. */
 const ANSWER_WITHIN_MS = 4_500
-/** The time between two checks, in which a process that was busy reads frames that have arrived. */
+/** The time between two checks, during which a process that was busy reads the frames that have arrived. */
 const SECOND_LOOK_MS = 250
-/** A slower pong, or one in a younger session, does not prove that the link is fast. */
+/** A slower pong does not prove that the link is fast; nor does one in a younger session. */
 const PROMPT_MS = 2_000
 const STEADY_AFTER_MS = 10_000
 
@@ -29,12 +29,12 @@ export class Liveness {
   #heartbeatMs: Millis = Infinity
   #sinceMs: Millis = 0
   #receivedAtMs: Millis = 0
-  /** The time of the first frame sent after the last received frame. */
+  /** When the first frame after the last received one was sent. */
   #sentAtMs: Millis | null = null
   #wait: Wait = NONE
   /**
-   * Brokers given up in a row. On a slow link a pong waits behind much other traffic, so each miss doubles the next
-   * timeout.
+   * The number of brokers that were given up in a row. On a slow link, a pong waits behind much other traffic, so each
+   * miss doubles the next timeout.
    */
   #misses = 0
 
@@ -57,7 +57,10 @@ export class Liveness {
     this.#wait = NONE
   }
 
-  /** Returns `ping` if a ping must be sent, `gone` if the session is over. `isOwed`: the broker owes a reply. */
+  /**
+   * Returns `ping` if a ping must be sent, and `gone` if the session is over. `isOwed`: whether the broker owes a
+   * reply.
+   */
   look(nowMs: Millis, isOwed: boolean): 'alive' | 'ping' | 'gone' {
     if (nowMs < this.wakeAtMs(isOwed)) return 'alive'
     if (this.#wait.name === 'none') {
@@ -72,7 +75,7 @@ export class Liveness {
     return 'gone'
   }
 
-  /** Returns the time of the next `look`. */
+  /** Returns when to call `look` next. */
   wakeAtMs(isOwed: boolean): Millis {
     const wait = this.#wait
     if (wait.name === 'pinged') return wait.atMs + this.#answerWithinMs
@@ -95,22 +98,25 @@ export class Liveness {
 const BACKOFF_BASE_MS = 500
 export const BACKOFF_MAX_MS = 30_000
 /**
- * In the first minute of an outage, about the length of a restart, a waiting peer reconnects within this time after the
- * broker is back. A busy broker spreads a herd by naming a retry-after, which has its own bound below.
+ * In the first minute of an outage, which is about the length of a restart, a peer reconnects within this time once the
+ * broker is back. A busy broker spreads a herd of peers with a retry-after, whose maximum is defined below.
  */
 export const BRIEF_MAX_MS = 5_000
 /** With an average wait of 2.5 seconds, this number of failures takes about one minute. */
 const BRIEF_FAILURES = 24
-/** A broker may name a longer time than our own bound, but not an effectively infinite one. */
+/** A broker's retry-after may be longer than our own pauses, but not effectively infinite. */
 export const HINT_MAX_MS = 10 * 60_000
 
-/** Returns the pause. `failures`: consecutive failures without a reply from the broker, 0 for the first. */
+/**
+ * Returns the pause before the next dial. `failures`: the number of consecutive failures without a reply from the
+ * broker, 0 for the first.
+ */
 export function backoffMs(failures: number, random: () => number): Millis {
   const most = failures < BRIEF_FAILURES ? BRIEF_MAX_MS : BACKOFF_MAX_MS
   return Math.min(most, spreadMs(failures)) * random()
 }
 
-/** Returns the time to add to the broker's retry-after, after this number of consecutive deferrals. */
+/** Returns the time to add to the broker's retry-after, after this number of consecutive ones. */
 export function putOffMs(putOffs: number, random: () => number): Millis {
   return Math.min(BACKOFF_MAX_MS, spreadMs(putOffs)) * random()
 }

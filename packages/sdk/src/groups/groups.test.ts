@@ -28,7 +28,7 @@ describe('the statements', () => {
     statements.connected()
     expect(asked).toEqual([])
     statements.refresh(() => undefined)
-    statements.connected() // The request is still open; the request table repeats it.
+    statements.connected() // The request is still open, and the request table repeats it.
     expect(asked).toEqual([NONE])
     list()
     statements.connected()

@@ -1,7 +1,7 @@
 /**
- * Sends a peer's requests over HTTP. A token is requested when needed from a broker that proves the pinned key, and
- * renewed when it has expired. A request that fails temporarily is repeated, at the next address if there is one, so
- * every request must be idempotent.
+ * Sends a peer's requests over HTTP. A token is requested when it is needed, from a broker that proves the pinned key,
+ * and renewed when it has expired. A request that fails temporarily is repeated at the next address, if there is one,
+ * so every request must be idempotent.
  */
 import {
   checkShardCertificate,
@@ -19,7 +19,7 @@ import { wrongBroker } from '../connection/connection.ts'
 import { backoffMs } from '../connection/timing.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 
-/** Identifies a peer to a broker that proves the pinned key. */
+/** What a peer needs to identify itself to a broker that proves the pinned key. */
 export interface PeerCredentials {
   /** `wss://host[:port]`, as for `connect`. If one address does not reply, the next one is tried. */
   readonly url: string | readonly string[]
@@ -28,10 +28,10 @@ export interface PeerCredentials {
   readonly identity: Identity
 }
 
-/** Used if there is only one address. */
+/** The credentials for one address. */
 type TokenTarget = PeerCredentials & { readonly url: string }
 
-/** A request without a token. @throws TokenRefused if it is refused */
+/** Sends a request without a token. @throws TokenRefused if it is refused */
 type UnauthenticatedRequest = (ask: {
   readonly method: 'GET' | 'POST'
   readonly path: string
@@ -41,7 +41,7 @@ type UnauthenticatedRequest = (ask: {
 /** A refusal of `UnauthenticatedRequest`, with the broker's retry-after. */
 export class TokenRefused extends Error {
   readonly refusal: SealpostError
-  /** Null if the broker named none. */
+  /** Null if the broker sent none. */
   readonly retryAfterMs: Millis | null
 
   constructor(refusal: SealpostError, retryAfterMs: Millis | null) {
@@ -53,7 +53,10 @@ export class TokenRefused extends Error {
 
 export const TOKEN_SECONDS = 900
 
-/** @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`, and whatever `ask` throws */
+/**
+ * Requests a token. @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`, and the errors of
+ * `ask`
+ */
 export async function requestToken(place: TokenTarget, ask: UnauthenticatedRequest): Promise<string> {
   await ready()
   const hello = await ask({ method: 'POST', path: '/v1/token/challenge', json: {} })
@@ -117,7 +120,8 @@ export const answerMalformed = (): SealpostError =>
   new SealpostError('answer_malformed', 'The broker sent a malformed response.')
 
 /**
- * Decodes either alphabet of base64, padded or not, on one line or several. @throws SealpostError `answer_malformed`
+ * Decodes base64 in either alphabet, with or without padding, on one or several lines. @throws SealpostError
+ * `answer_malformed`
  */
 export function bytesOf(text: unknown): Uint8Array {
   if (typeof text !== 'string') throw answerMalformed()
@@ -129,8 +133,9 @@ export function bytesOf(text: unknown): Uint8Array {
 }
 
 /**
- * The addresses of one mesh for requests over HTTP. Requests go to one address until it fails, then to the next one.
- * Each address has its own token, because a token is shown only to a broker that proved the pinned key there.
+ * Manages the addresses of one mesh for requests over HTTP. Requests go to one address until it fails, then to the next
+ * one. Each address has its own token, because a token is sent only to a broker that has proven the pinned key at that
+ * address.
  */
 
 /** The part of the platform's `fetch` that this file uses. */
@@ -152,7 +157,7 @@ export class HttpAddress<Token> {
 export class HttpAddresses<Token> {
   readonly #all: readonly HttpAddress<Token>[]
   #at = 0
-  /** Consecutive failures over all addresses. */
+  /** The number of consecutive failures over all addresses. */
   #failures = 0
 
   constructor({ url, ...place }: PeerCredentials) {
@@ -168,15 +173,18 @@ export class HttpAddresses<Token> {
     if (address === this.current) this.#failures = 0
   }
 
-  /** @returns whether to try the next address without a pause, because it has not failed since the last reply */
+  /**
+   * Records a failure. @returns whether to try the next address without a pause, because it has not failed since the
+   * last reply
+   */
   failed(address: HttpAddress<Token>): boolean {
-    if (address !== this.current) return true // another request has moved on already
+    if (address !== this.current) return true // another request has already switched to the next address
     this.#failures += 1
     this.#at = (this.#at + 1) % this.#all.length
     return this.#failures % this.#all.length !== 0
   }
 
-  /** Removes and returns all tokens. Tokens of an unreachable address are omitted; they expire. */
+  /** Removes and returns all tokens. Omits those for an unreachable address, which expire by themselves. */
   async takeTokens(): Promise<{ readonly address: HttpAddress<Token>; readonly token: Token }[]> {
     const given = this.#all.map(async (address) => ({ address, token: await address.token?.catch(() => null) }))
     const found = await Promise.all(given)
@@ -186,9 +194,12 @@ export class HttpAddresses<Token> {
   }
 }
 
-/** A running broker replies far sooner, and a stopped broker must not use up the caller's patience. */
+/**
+ * The time limit for a reply. A running broker replies much sooner, and a suspended one must not use up the caller's
+ * patience.
+ */
 const ANSWER_WITHIN_MS = 8_000
-/** The speed of a slow line, which needs 16 s to upload a chunk of 256 KiB before the broker can reply. */
+/** The speed of a slow line. It takes 16 s to upload a chunk of 256 KiB before the broker can reply. */
 const BYTES_PER_MS = 16
 /** The maximum time between two reads of a response. */
 const STALL_MS = 20_000
@@ -200,17 +211,17 @@ interface Answering extends Omit<RequestInit, 'signal'>, Limits {}
 export interface Limits {
   /** The caller's signal. */
   readonly signal?: AbortSignal | undefined
-  /** The length of the request. */
+  /** The length of the request's body. */
   readonly bytes?: number
-  /** The time to the first byte of the response; less than the default if the caller has less time. */
+  /** The time limit for the first byte of the response. It is less than the default if the caller has less time. */
   readonly withinMs?: Millis
   /** The maximum time between two reads of the response. */
   readonly stallMs?: Millis
 }
 
 /**
- * Sends a request whose response must begin in time and then not stall. The whole response has no time limit.
- * @throws the signal's reason, an `Error` if the broker is silent, and whatever `fetch` throws
+ * Sends a request whose response must begin in time and must not stall. The response as a whole has no time limit.
+ * @throws the signal's reason, an `Error` if the broker is silent, and the errors of `fetch`
  */
 export async function answerTo(
   call: FetchLike,
@@ -233,7 +244,7 @@ export async function answerTo(
 
 /** Limits only the time spent waiting for the broker, so that a slow reader does not time out. */
 function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; stallMs: Millis }): Response {
-  if (!answer.body || answer.status === 204) return answer // Chromium gives a 204 a body, and accepts none for a new one
+  if (!answer.body || answer.status === 204) return answer // In Chromium, a 204 response has a body, but a new 204 response must not have one
   const reader = answer.body.getReader()
   const body = new ReadableStream<Uint8Array>(
     {
@@ -260,7 +271,7 @@ function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; s
 }
 
 export interface HttpOptions {
-  /** The time for which a request is repeated while no address replies or the broker is busy. Default 5 minutes. */
+  /** How long a request is repeated while no address replies or the broker is busy. Default: 5 minutes. */
   readonly patienceMs?: Millis
   /** Default: the platform's implementation. */
   readonly fetch?: FetchLike
@@ -272,7 +283,7 @@ export interface HttpAsk {
   readonly path: string
   readonly json?: object
   readonly bytes?: Uint8Array
-  /** Whether the caller checks the outcome after a lost reply. If so, the request is not repeated. */
+  /** Whether the caller checks the outcome itself if the reply is lost. If so, the request is not repeated. */
   readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
 }
@@ -282,7 +293,10 @@ export interface HttpAnswer {
   json<T>(): T
 }
 
-/** Requests of one peer in one mesh. Close it; otherwise its token stays valid for a quarter of an hour. */
+/**
+ * Sends the requests of one peer in one mesh. Close it after use; otherwise, its token stays valid for a quarter of an
+ * hour.
+ */
 export class HttpAccess {
   readonly meshId: MeshId
   readonly #addresses: HttpAddresses<Token>
@@ -297,8 +311,8 @@ export class HttpAccess {
   }
 
   /**
-   * @throws SealpostError with the broker's code; `connection_lost` if no address answered within `patienceMs`;
-   *   `wrong_broker`, `certificate_untrusted`; the signal's own reason
+   * Sends a request. @throws SealpostError with the broker's code; `connection_lost` if no address answered within
+   * `patienceMs`; `wrong_broker`, `certificate_untrusted`; the signal's own reason
    */
   async ask(ask: HttpAsk): Promise<HttpAnswer> {
     const untilMs = performance.now() + this.#patienceMs
@@ -335,7 +349,7 @@ export class HttpAccess {
       if (status < 300) return { answer: answerOf(bytes) }
       const failure = failureOf(bytes)
       if (failure.error.code !== 'token_invalid' || token.isFresh()) return this.#turned(address, failure)
-      address.token = null // expired, or unknown to a restored database
+      address.token = null // the token has expired, or a restored database does not know it
       return { error: asRetryable(failure.error), afterMs: 0 }
     } catch (error) {
       ask.signal?.throwIfAborted()
@@ -343,7 +357,7 @@ export class HttpAccess {
     }
   }
 
-  /** Turns to the next address. An untrusted address counts as unreachable; the last failure is reported. */
+  /** Switches to the next address. An untrusted address counts as unreachable. The last failure is reported. */
   #turned(address: HttpAddress<Token>, { error, afterMs }: Failure): Failure {
     const isOfAddress = OF_AN_ADDRESS.includes(error.code)
     if (!isOfAddress || !this.#addresses.failed(address)) return { error, afterMs }
@@ -388,7 +402,7 @@ export class HttpAccess {
 }
 
 const PATIENCE_MS = 300_000
-/** The minimum time for an attempt that begins when patience is nearly over. */
+/** The minimum time for an attempt that begins shortly before the time limit. */
 const ATTEMPT_MIN_MS = 1_000
 /** Failures that another address may not have. */
 const OF_AN_ADDRESS: readonly string[] = ['connection_lost', 'restarting', 'wrong_broker', 'certificate_untrusted']
@@ -401,7 +415,7 @@ interface Failure {
 
 interface Token {
   readonly text: string
-  /** Returns whether the token was just issued, so that another one would not help. */
+  /** Returns whether the token has just been issued, so that a new one would not help. */
   isFresh(): boolean
 }
 
@@ -411,7 +425,7 @@ function answerOf(bytes: Uint8Array): HttpAnswer {
   return { bytes, json: <T>() => JSON.parse(new TextDecoder().decode(bytes)) as T }
 }
 
-/** Temporary refusals of the broker. */
+/** Refusal codes that are worth retrying. */
 const PASSING: readonly string[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting', 'challenge_invalid']
 
 function failureOf(bytes: Uint8Array): Failure {
@@ -434,7 +448,7 @@ function refusalIn(bytes: Uint8Array): { code: string; retryAfterMs?: number } |
     const { code, retryAfterMs } = reply
     return { code, ...(typeof retryAfterMs === 'number' && { retryAfterMs }) }
   } catch {
-    return null // a proxy in between sent it
+    return null // a proxy in between sent the response
   }
 }
 

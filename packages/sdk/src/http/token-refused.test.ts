@@ -1,4 +1,4 @@
-/** Tests that HTTP clients honour the retry-after of a broker that gets too many token requests. */
+/** Tests that HTTP clients honour the retry-after of a broker that receives too many token requests. */
 import { generateIdentity, ready } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'

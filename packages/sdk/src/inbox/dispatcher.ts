@@ -1,6 +1,6 @@
 /**
- * Passes messages to the application: to its handler or its iterator, or queues them until there is one. The broker's
- * credit bounds the queue.
+ * Passes messages to the application's handler or iterator, or queues them until there is one. The credit limits the
+ * queue.
  */
 import type { Priority } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
@@ -19,7 +19,7 @@ interface Reader {
 
 export interface DispatcherPorts {
   readonly emit: (event: PeerEvent) => void
-  /** Called when the application begins to process a message, which may take long. */
+  /** Called when the application begins to process a message, which may take a long time. */
   readonly hold: (message: Message) => void
 }
 
@@ -122,12 +122,12 @@ function isPromise(answer: unknown): answer is PromiseLike<unknown> {
 }
 
 /**
- * Tracks deliveries that were returned to the broker because they could not be opened yet. Later deliveries of their
- * lane are deferred behind them; otherwise the first message of a lane could be handed out after the second (P6). Pure
+ * Tracks deliveries that were returned to the broker because they could not be opened yet. Later deliveries in the same
+ * lane are deferred behind them; otherwise, the first message of a lane could be handed out after the second (P6). Pure
  * and synchronous.
  */
 
-/** A delivery and its lane. Ids within a lane rise in the order of acceptance. */
+/** A delivery and its lane. Within a lane, ids ascend in the order of acceptance. */
 interface LaneDelivery {
   readonly id: DeliveryId
   readonly sender: PeerKey
@@ -136,18 +136,24 @@ interface LaneDelivery {
 
 interface Deferral {
   readonly priority: Priority
-  /** The time when it was first deferred. */
+  /** When the delivery was first deferred. */
   readonly sinceMs: Millis
   readonly dueAtMs: Millis
 }
 
-/** The number tracked per sender. Only the first ones are tracked; the broker's order applies to the rest. */
+/**
+ * The maximum number of deliveries that are tracked per sender. Only the first ones are tracked; the broker's order
+ * applies to the others.
+ */
 const DEFERRED_MAX = 1_024
-/** The default lease: a delivery that has not come back by then has expired. */
+/** The default lease. A delivery that has not returned by then has expired. */
 export const GRACE_MS = 30_000
-/** The maximum time that a message waits for another one that is deferred repeatedly. */
+/** How long a message waits at most for another one that is deferred repeatedly. */
 export const BEHIND_MAX_MS = 120_000
-/** The pause when the awaited delivery is due but missing. It grows, because each return is a failed attempt. */
+/**
+ * The pause if the awaited delivery is due but has not arrived. It increases, because each return counts as a failed
+ * attempt.
+ */
 const AGAIN_MS = 1_000
 
 export class Deferrals {
@@ -161,7 +167,7 @@ export class Deferrals {
       offs.set(id, { priority, sinceMs: former?.sinceMs ?? nowMs, dueAtMs: nowMs + afterMs })
   }
 
-  /** Returns how long this delivery must wait for deferred ones before it in its lane; 0 for none. */
+  /** Returns how long this delivery must wait for earlier, deferred ones in its lane; 0 if there are none. */
   waitMs({ id, sender, priority }: LaneDelivery, nowMs: Millis): Millis {
     const offs = this.#senders.size > 0 && this.#senders.get(sender)
     if (!offs) return 0
@@ -175,13 +181,13 @@ export class Deferrals {
     return nowMs < dueAtMs ? dueAtMs - nowMs : Math.max(AGAIN_MS, nowMs - dueAtMs)
   }
 
-  /** Call when the delivery arrived again and was opened, or can never be opened. */
+  /** Call when the delivery has arrived again and was opened, or if it can never be opened. */
   release(sender: PeerKey, id: DeliveryId): void {
     const offs = this.#senders.get(sender)
     if (offs?.delete(id) && offs.size === 0) this.#senders.delete(sender)
   }
 
-  /** Forgets all deliveries, because another incarnation of the database renumbers them. */
+  /** Forgets all deliveries, because a new incarnation of the database numbers them differently. */
   clear(): void {
     this.#senders.clear()
   }

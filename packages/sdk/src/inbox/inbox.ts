@@ -1,8 +1,8 @@
 /**
  * Tracks received messages, so that the application sees each message once (P8) although the broker may push it again.
- * It tracks the messages that the application has now, by id, and the numbers seen, by stream.
+ * It tracks the messages that the application currently has, by id, and the numbers seen, by stream.
  *
- * With a store the settled numbers outlive the process. The store tracks settled messages rather than seen ones: a
+ * With a store, the settled numbers outlive the process. The store tracks settled messages instead of seen ones: a
  * message that the application had when the process died was seen but not settled, so the next process hands it out
  * again.
  */
@@ -16,36 +16,37 @@ import { type ArrivedMessage, addBounded, HashChain, SequenceTracker } from './s
 
 /**
  * What to do with a message. `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier
- * delivery of it. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;
- * settle it when that ends. `{ rejected }`: it was rejected before, reject it again for that reason. `{ gap }`: hand it
- * out; this many messages are missing before it. `taken`: another message has its position; drop it. `forked`: hand it
- * out; it does not follow the message received before it.
+ * delivery of it. `duplicate`: settle it again; it was settled before. `{ running }`: the application has it at the
+ * moment; settle it when the application does. `{ rejected }`: reject it again for the same reason; it was rejected
+ * before. `{ gap }`: hand it out; this many messages are missing before it. `taken`: drop it; another message has its
+ * position. `forked`: hand it out; it does not follow the message that was received before it.
  */
 export type InboxVerdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>
 
 /** A verdict on a message that was received before and is not handed out. */
 export type Repeated<Held> = 'duplicate' | { readonly running: Held } | { readonly rejected: string }
 
-/** The store for marks, and the marks of earlier processes. */
+/** The store for marks, and the marks from earlier processes. */
 export interface InboxPersistence {
   readonly writer: StoreWriter
   readonly records: readonly StoreRecord[]
 }
 
 /**
- * The number of streams remembered per sender, and likewise of messages without a stream and of rejected messages. The
- * least recently used are dropped. A broker that dies pushes all messages again whose settles it had not committed, and
- * each may be in a different stream, since a sender begins up to three streams whenever its process starts. A session
- * has 512 unsettled deliveries by default, and settles wait about 20 ms for their commit. A stream costs about 500
- * bytes, so a sender that begins one with every message costs 4 MiB, and displaces only its own.
+ * The minimum number of streams that are remembered per sender, and likewise of messages without a stream and of
+ * rejected messages. The least recently used ones are dropped. When a broker dies, all messages whose settles it had
+ * not committed are pushed again, and each may be in a different stream, since a sender begins up to three streams
+ * whenever its process starts. A session has 512 unsettled deliveries by default, and settles wait about 20 ms for
+ * their commit. A stream costs about 500 bytes, so a sender that begins one with every message costs 4 MiB, and
+ * displaces only its own.
  */
 const REMEMBERED_MIN = 8_192
-/** The factor per delivery of the session's credit, since as many again may be settled and not committed. */
+/** The number of remembered items per unit of credit. Settled but uncommitted messages may exceed the credit. */
 const REMEMBERED_PER_CREDIT = 4
 const CREDIT_USUAL = 512
 
 interface Stream {
-  /** Ascends in the order of last use, as known to the store. */
+  /** Ascends in the order of last use, as the store knows it. */
   rank: number
   readonly seen: SequenceTracker
   /** Null without a store. */
@@ -54,7 +55,7 @@ interface Stream {
 }
 
 interface Sender<Held> {
-  /** The most recently used one is last. */
+  /** The streams. The most recently used one is last. */
   readonly streams: Map<StreamId, Stream>
   lastUsed: Stream | null
   readonly running: Map<EnvelopeId, Held>
@@ -83,7 +84,7 @@ export class Inbox<Held extends ArrivedMessage> {
     if (keeping) this.#restore(keeping.records)
   }
 
-  /** Returns the number of missing messages between it and the highest one received in its stream. */
+  /** Returns the number of messages that are missing between this one and the highest one received in its stream. */
   missingBefore({ sender, stream }: ArrivedMessage): number {
     const known = stream && this.#senders.get(sender)?.streams.get(stream.streamId)
     return known ? known.seen.missingBefore(stream.seq) : 0
@@ -101,7 +102,7 @@ export class Inbox<Held extends ArrivedMessage> {
     return verdict === 'fresh' ? freshOf(sender.rejected, envelopeId) : verdict
   }
 
-  /** Records that the application settled the message, so that it is never handed out again. */
+  /** Records that the application has settled the message, so that it is never handed out again. */
   settled(held: Held): void {
     const { sender: key, envelopeId } = held
     const { rejected } = this.#senderOf(key)
@@ -109,7 +110,7 @@ export class Inbox<Held extends ArrivedMessage> {
     this.#ended(held)
   }
 
-  /** Records that the application rejected this delivery. Only a redrive hands the message out again. */
+  /** Records that the application has rejected this delivery. The message is handed out again only after a redrive. */
   rejected(held: Held, reason: string): void {
     const { sender: key, envelopeId, deliveryId } = held
     const { rejected } = this.#senderOf(key)
@@ -133,7 +134,7 @@ export class Inbox<Held extends ArrivedMessage> {
     }
   }
 
-  /** Records that the application returned the message to the queue. */
+  /** Records that the application has returned the message to the queue. */
   reopened({ sender: key, envelopeId, stream }: Held): void {
     const sender = this.#senderOf(key)
     sender.running.delete(envelopeId)
@@ -186,9 +187,9 @@ export class Inbox<Held extends ArrivedMessage> {
   }
 
   /**
-   * Decides about a repeated message. A redriven message is another delivery than the rejected one, and its first push
-   * shows earlier attempts. A message whose rejection was lost is pushed again as the same delivery. After a database
-   * restore it can be another delivery, resent by its sender, in its first attempt.
+   * Decides about a repeated message. A redriven message is a different delivery than the rejected one, and its first
+   * push shows earlier attempts. If a rejection was lost, the same delivery is pushed again. After a database restore,
+   * the message may also be a different delivery that the sender has resent, in its first attempt.
    */
   #receiveRepeated(sender: Sender<Held>, held: Held): InboxVerdict<Held> {
     const rejection = sender.rejected.get(held.envelopeId)
@@ -203,7 +204,10 @@ export class Inbox<Held extends ArrivedMessage> {
     return { rejected: reason }
   }
 
-  /** Stores the settled numbers. The record is built when its batch leaves: once for everything settled until then. */
+  /**
+   * Stores the settled numbers. The record is built when its batch is written, once for everything that was settled
+   * until then.
+   */
   #keepMark(writer: StoreWriter, sender: PeerKey, { streamId, seq }: StreamPosition): void {
     const stream = this.#streamOf(sender, this.#senderOf(sender), streamId)
     const { settled } = stream
@@ -229,19 +233,20 @@ export class Inbox<Held extends ArrivedMessage> {
   }
 
   #noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): 'fresh' | 'duplicate' {
-    const isKnown = loose.delete(envelopeId) // moves it to the end: most recently used
+    const isKnown = loose.delete(envelopeId) // moves it to the end, as the most recently used one
     const oldest = addBounded(loose, envelopeId, this.#rememberedMax)
     if (oldest !== undefined) this.#writer?.remove(looseKey(key, oldest))
     return isKnown ? 'duplicate' : 'fresh'
   }
 }
 
-/** The reason of a rejection that the application did not make. */
+/** The reason for a rejection that the application did not make. */
 export const TOO_OLD = 'too_old'
 
 /**
- * Returns the verdict on a message. A message that the application rejected was never settled. `TOO_OLD` does not prove
- * that: an earlier process without a store may have settled the message, which a broker could replay in two pushes.
+ * Returns the verdict on a message that was not seen before or was rejected. A message that the application rejected
+ * was never settled. `TOO_OLD` does not prove that: an earlier process without a store may have settled the message,
+ * and a broker could replay it with two pushes.
  */
 function freshOf(rejected: ReadonlyMap<EnvelopeId, Rejection>, envelopeId: EnvelopeId): 'fresh' | 'redriven' {
   const reason = rejected.size > 0 ? rejected.get(envelopeId)?.reason : undefined
@@ -260,13 +265,13 @@ const isInboxRecord = (record: StoreRecord): record is InboxRecord =>
   record.kind === 'mark' || record.kind === 'loose' || record.kind === 'rejected'
 
 /**
- * Extends the leases of messages on request, and at half the lease while the application works on them, so that a
- * handler may take minutes without a failed attempt.
+ * Extends the leases of messages: on request, and after half of the lease while the application works on them, so that
+ * a handler may take minutes without a failed attempt.
  */
 
 /** The maximum that the broker accepts. */
 const EXTEND_MS_MAX = 240_000
-/** A broker that sends 0 must not make us send without a pause. */
+/** A broker that sends 0 must not make us send extensions without a pause. */
 const LEASE_MS_MIN = 20
 
 export class Leases {
@@ -275,7 +280,7 @@ export class Leases {
   readonly #requested = new Map<Millis, DeliveryId[]>()
   #leaseMs: Millis = EXTEND_MS_MAX
   #isConnected = false
-  /** A time at or before the next extension. */
+  /** No extension is due before this time. */
   #dueAtMs: Millis = Infinity
 
   connected(leaseMs: Millis): void {
@@ -283,7 +288,7 @@ export class Leases {
     this.#leaseMs = Math.max(LEASE_MS_MIN, Math.min(leaseMs, EXTEND_MS_MAX))
   }
 
-  /** Call when the session has ended. Nothing is due until the next one. */
+  /** Call when the session has ended. Nothing is due until the next session. */
   disconnected(): void {
     this.#isConnected = false
     this.#requested.clear()
@@ -293,12 +298,12 @@ export class Leases {
     return this.#isConnected ? this.#dueAtMs : Infinity
   }
 
-  /** Whether `takeFrames` has extensions that the application requested. */
+  /** Whether there are extensions that the application has requested. */
   get isRequested(): boolean {
     return this.#requested.size > 0
   }
 
-  /** Extends the lease while the message is open. Returns whether that is due before `wakeAtMs`. */
+  /** Keeps extending the lease while the message is open. Returns whether an extension is due before `wakeAtMs`. */
   hold(message: Message): boolean {
     const dueAtMs = message.receivedAtMs + this.#leaseMs / 2
     this.#held.set(message, dueAtMs)
@@ -311,7 +316,7 @@ export class Leases {
     if (this.#held.size > 0) this.#held.delete(message)
   }
 
-  /** Extends the lease until `forMs` from now; null stands for a whole lease. */
+  /** Extends the lease to `forMs` from now; null means a full lease. */
   extend({ deliveryId }: Message, forMs: Millis | null): void {
     const wholeMs = Math.ceil(Math.min(Math.max(forMs ?? this.#leaseMs, 1), EXTEND_MS_MAX)) || 1
     const ids = this.#requested.get(wholeMs)
@@ -342,15 +347,15 @@ export class Leases {
   }
 }
 
-/** Receipts for messages this peer sent, each passed to the application once. */
+/** Passes each receipt for the messages of this peer to the application once. */
 
-/** Reported by the broker; no peer signed it. */
+/** A receipt, as the broker reports it. No peer has signed it. */
 export interface DeliveryReceipt {
   readonly envelopeId: EnvelopeId
   readonly recipient: PeerKey
   /** `expired`, `struck_out` and `rejected` ended as dead letters. */
   readonly event: ReceiptEvent
-  /** The time by the broker's database clock. */
+  /** When it happened, according to the clock of the broker's database. */
   readonly atMs: Millis
 }
 
@@ -359,7 +364,7 @@ const REPORTED_MAX = 4_096
 export class Receipts {
   readonly #reported = new Set<string>()
 
-  /** Returns receipts that this process has not reported yet. */
+  /** Returns the receipts that this process has not reported yet. */
   take(items: FrameOf<'receipts'>['items']): DeliveryReceipt[] {
     return items.filter(({ envelopeId, event }) => this.#isNews(`${envelopeId} ${event}`)).map(receiptOf)
   }

@@ -5,12 +5,12 @@ import type { DeliveryId, EnvelopeId, GroupId, Millis, PeerKey, PoolId } from '@
 import { SealpostError } from '../errors.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 
-/** Carries out the methods of a message; the engine implements it. */
+/** What the methods of a message call. The engine implements it. */
 export interface MessageActions {
   settle(message: Message): void
   retry(message: Message, afterMs: Millis): void
   reject(message: Message, reason: string): void
-  /** Extends the lease by `forMs` from now; null stands for a whole lease. */
+  /** Extends the lease to `forMs` from now; null means a full lease. */
   extend(message: Message, forMs: Millis | null): void
   post(post: OutgoingMessage): void
 }
@@ -22,7 +22,7 @@ export type PushedDelivery = FrameOf<'push'>['deliveries'][number] & {
 }
 
 export interface ReplyOptions extends Omit<SendOptions, 'thread' | 'hops'> {
-  /** The reply was not written by a person. Refused as `no_auto_reply` if the sender declined such replies. */
+  /** Whether no person wrote the reply. It is refused as `no_auto_reply` if the sender declined such replies. */
   readonly isAutomatic?: boolean
 }
 
@@ -31,7 +31,7 @@ export type OpenVerdict = OpenedEnvelope | { readonly ok: false; readonly reason
 export interface OpenedEnvelope {
   readonly ok: true
   readonly header: OpenedHeader
-  /** The `prev` that the next envelope in the stream must have; null without a stream. */
+  /** The `prev` that the next envelope in the stream must have; null if there is no stream. */
   readonly headerHash: Uint8Array | null
   readonly note?: Note | null
   readonly body: Uint8Array
@@ -66,7 +66,10 @@ export interface SenderUser {
   readonly deviceLabel: string | null
 }
 
-/** The parts of a message: the pushed delivery, the decrypted contents, and its time and session of arrival. */
+/**
+ * The parts of a message: the pushed delivery, the decrypted contents, and when and in which session the message
+ * arrived.
+ */
 export interface MessageParts {
   readonly pushed: PushedDelivery
   readonly opened: OpenedMessage
@@ -79,39 +82,40 @@ const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
 export class Message {
-  /** Proven by the box: the holder of this key wrote it. */
+  /** The author, whose key is proven by the box. */
   readonly sender: PeerKey
-  /** The user who vouches for the sender as a device, proven by a signature; otherwise the sender itself. */
+  /** The user that vouches for the sender as a device, proven by a signature; otherwise, the sender itself. */
   readonly user: PeerKey
   /** The user's name for this device; null for the user's own key. */
   readonly deviceLabel: string | null
   readonly envelopeId: EnvelopeId
-  /** Owned by the caller; not shared. */
+  /** The decrypted body. The caller owns it. */
   readonly body: Uint8Array
   readonly priority: Priority
-  /** 1 for the first delivery. */
+  /** The number of the attempt; 1 for the first one. */
   readonly attempt: number
   /**
-   * Whether this peer remembers rejecting an earlier delivery of the message. An operator redrove the dead letter, or a
-   * hostile broker repeats it. Each redrive follows a rejection, so settle a message that must not come again.
+   * Whether this peer remembers that it rejected an earlier delivery of the message. Either an operator has redriven
+   * the dead letter, or a hostile broker repeats it. Only rejected messages are redriven, so settle a message that must
+   * not arrive again.
    */
   isRedriven = false
-  /** The time when the broker stored it, by its database's clock. */
+  /** When the broker stored the message, according to its database clock. */
   readonly enqueuedAtMs: Millis
   readonly receivedAtMs: Millis
-  /** The sender's time, in whole milliseconds. */
+  /** When the message was sent, according to the sender's clock, in whole milliseconds. */
   readonly sentAtMs: Millis
-  /** The group that it was sent to; proven. Null if it was not sent to a group. */
+  /** The group to which the message was sent, which is proven. Null if it was not sent to a group. */
   readonly group: MessageGroup | null
-  /** The pool that it was sent to, which gave it to this peer; proven. Null if it was not sent to a pool. */
+  /** The pool to which the message was sent, which is proven. Null if it was not sent to a pool. */
   readonly pool: MessagePool | null
   /** @internal */
   readonly stream: StreamPosition | null
   /** @internal */
   readonly headerHash: Uint8Array | null
-  /** @internal The id of its newest push. */
+  /** @internal The delivery id in the newest push. */
   deliveryId: DeliveryId
-  /** @internal The session of that push. */
+  /** @internal The session in which that push arrived. */
   sessionNo: number
   /** @internal */
   state: 'open' | 'settled' | 'put off' | 'rejected' = 'open'
@@ -142,15 +146,15 @@ export class Message {
     this.#terms = pushed.terms ?? null
   }
 
-  /** The message's conversation, 32 hex digits; proven. Null if there is none. */
+  /** The conversation to which the message belongs (32 hex digits), which is proven. Null if there is none. */
   get thread(): string | null {
     return this.#note?.thread ?? null
   }
-  /** The envelope that the message replies to; proven. Null if there is none. */
+  /** The envelope to which the message replies, which is proven. Null if there is none. */
   get inReplyTo(): EnvelopeId | null {
     return this.#note?.inReplyTo ?? null
   }
-  /** The reference to an attached file, proven; `attachmentOf` reads it. Null if there is none. */
+  /** The reference to an attached file, which is proven; `attachmentOf` reads it. Null if there is none. */
   get attachment(): string | null {
     return this.#note?.attachment ?? null
   }
@@ -158,23 +162,23 @@ export class Message {
   get isRequest(): boolean {
     return this.#note?.isRequest ?? false
   }
-  /** Whether it reports that the request failed. */
+  /** Whether the message reports that a request failed. */
   get isError(): boolean {
     return this.#note?.isError ?? false
   }
-  /** The user whose devices all received the message; null if it was sent otherwise. */
+  /** The user to all of whose devices the message was sent; null if it was sent in another way. */
   get toUser(): PeerKey | null {
     return this.#note?.user ?? null
   }
-  /** How often its conversation has passed from peer to peer, as reported by the broker. */
+  /** How often the conversation has passed from peer to peer, according to the broker. */
   get hops(): number {
     return this.#terms?.hops ?? 0
   }
-  /** Whether the sender declines replies that no person wrote. */
+  /** Whether the sender declines replies that no person has written. */
   get noAutoReply(): boolean {
     return this.#terms?.noAutoReply ?? false
   }
-  /** Which receipts the sender gets. */
+  /** Which receipts the sender requested. */
   get receipts(): ReceiptWish {
     return this.#terms?.receipts ?? 'none'
   }
@@ -188,7 +192,7 @@ export class Message {
   }
 
   /**
-   * Settles the message, which leaves the queue. Calling it again, or after `retry`, has no effect.
+   * Settles the message, which removes it from the queue. Has no effect after `settle`, `retry` or `reject`.
    * @example message.settle()
    */
   settle(): void {
@@ -204,7 +208,7 @@ export class Message {
   }
 
   /**
-   * Rejects the message for good, which makes it a dead letter. The broker reads the reason, up to 120 characters of
+   * Rejects the message permanently, which makes it a dead letter. The broker reads the reason, up to 120 characters of
    * printable ASCII. Has no effect after `settle`, `retry` or `reject`.
    * @example message.reject('not for me')
    */
@@ -213,18 +217,18 @@ export class Message {
   }
 
   /**
-   * Extends the lease by `forMs` from now, at most 4 minutes, in which nobody else gets the message. Default: the
-   * broker's lease. A handler of `onMessage` need not call this.
-   * @example message.extend(5 * 60_000)
+   * Extends the lease to `forMs` from now, at most 4 minutes. Until then, no other peer receives the message. Default:
+   * the broker's lease. A handler of `onMessage` need not call this.
+   * @example message.extend(3 * 60_000)
    */
   extend(forMs?: Millis): void {
     this.#actions.extend(this, forMs ?? null)
   }
 
   /**
-   * Replies to its sender, in its thread and at its priority. Resolves when the reply is stored; this does not settle
-   * the message.
-   * @throws SealpostError `no_auto_reply`, and whatever `send` throws
+   * Replies to the sender, in the message's thread and at its priority. Resolves when the reply is stored. Does not
+   * settle the message.
+   * @throws SealpostError `no_auto_reply`, and the errors of `send`
    * @example await message.reply('Yes', { isAutomatic: true })
    */
   reply(body: Uint8Array | string, options: ReplyOptions = {}): Promise<Receipt> {

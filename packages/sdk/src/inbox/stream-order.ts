@@ -1,10 +1,10 @@
 /**
- * Keeps the order of streams. It tracks which numbers were seen and whether each message follows the previous one, and
+ * Keeps the order of streams. Tracks which numbers were seen and whether each message follows the previous one, and
  * holds messages back until an earlier one arrives. Pure and synchronous.
  *
- * A lane is what one sender sends at one priority. It can hold several streams: a sender begins a new one after a
- * refusal, and each of its processes has its own. All messages of a lane wait behind a held message; otherwise a
- * message of a new stream would overtake it (P6).
+ * A lane contains the messages of one sender at one priority. It can contain several streams: a sender begins a new one
+ * after a refusal, and each of its processes has its own. All messages of a lane wait behind a held message; otherwise
+ * a message of a new stream would overtake it (P6).
  */
 
 import type { StreamPosition } from '@sealpost/identity'
@@ -23,16 +23,16 @@ export interface ArrivedMessage {
 }
 
 /**
- * Counts the held messages of all senders. Held messages use up the session's credit. Without this bound, a sender that
- * leaves gaps on purpose could block the mail of all others.
+ * The maximum number of held messages, for all senders. Held messages use up the session's credit. Without this limit,
+ * a sender that leaves gaps on purpose could block the mail of all others.
  */
 const HELD_MAX = 64
-/** A session has 1 MiB of unsettled messages by default. */
+/** The maximum bytes of held messages. By default, a session may have 1 MiB of unsettled messages. */
 const HELD_BYTES_MAX = 256 * 1024
-/** Far below the default lease, so that no held message is pushed again. */
+/** How long a message is held: far less than the default lease, so that no held message is pushed again. */
 export const HOLD_MS = 2_000
 
-/** A message without a stream has no order, and is never held. */
+/** A message with a position in its lane. A message without a stream has no order and is never held. */
 export interface InLane extends ArrivedMessage {
   readonly priority: Priority
 }
@@ -49,7 +49,10 @@ export class ReorderBuffer<M extends InLane> {
   #held: Held<M>[] = []
   readonly #heldMax: number
 
-  /** `credit`: the maximum of unsettled deliveries. Held messages take at most a quarter, so the missing one fits. */
+  /**
+   * `credit`: the maximum number of unsettled deliveries. Held messages take at most a quarter of it, so that the
+   * missing one fits.
+   */
   constructor(credit: number) {
     this.#heldMax = Math.min(HELD_MAX, credit >> 2)
   }
@@ -64,7 +67,7 @@ export class ReorderBuffer<M extends InLane> {
     return atMs
   }
 
-  /** Returns whether the message was held already, in which case this call is for another push of it. */
+  /** Holds a message. Returns whether it was already held, because this is another push of it. */
   hold(message: M, byteCount: number, nowMs: Millis): boolean {
     const lane = laneOf(message)
     const at = this.#held.findIndex((held) => held.lane === lane && held.message.envelopeId === message.envelopeId)
@@ -80,7 +83,10 @@ export class ReorderBuffer<M extends InLane> {
     return first && mayPass(first.message) ? this.#take((held) => held === first)[0] : undefined
   }
 
-  /** Takes messages held for `HOLD_MS` and all before them, in order; beyond a bound, the oldest lanes whole. */
+  /**
+   * Takes messages that were held for `HOLD_MS`, and all before them, in order. If a limit is exceeded, takes the
+   * oldest lanes completely.
+   */
   takeDue(nowMs: Millis): M[] {
     const taken = this.#take(({ lane }, at) =>
       this.#held.some((later, i) => i >= at && later.lane === lane && nowMs >= later.dueAtMs),
@@ -109,9 +115,9 @@ export class ReorderBuffer<M extends InLane> {
   }
 
   /**
-   * Returns the position of a message. Within its stream, the number that the sender sealed decides; among the streams
-   * of a lane, the delivery id decides, which rises in the order of acceptance. A broker that sends wrong ids cannot
-   * change the order of a stream.
+   * Returns the position of a message. Within a stream, the number that the sender has sealed decides; among the
+   * streams of a lane, the delivery id decides, because ids ascend in the order of acceptance. A broker that sends
+   * wrong ids can't change the order of a stream.
    */
   #placeOf({ deliveryId, stream }: M, lane: string): number {
     const { streamId, seq } = stream!
@@ -130,12 +136,12 @@ export class ReorderBuffer<M extends InLane> {
 const laneOf = ({ sender, priority }: InLane): string => sender + priority
 
 /**
- * Tracks the seen numbers of one stream as ranges. A stream without gaps is one range, however long. Numbers before the
- * first one seen are unknown, because an earlier process may have left them, so each counts as new once.
+ * Tracks the seen numbers of one stream as ranges. A stream without gaps is a single range of any length. Numbers
+ * before the first one seen are unknown, because an earlier process may have handled them, so each counts as new once.
  */
 
 /**
- * A recipient's queue holds 10,000 messages by default, so there can't be more gaps than that. Beyond the maximum, the
+ * A recipient's queue holds 10,000 messages by default, so there can't be more gaps than that. If there are more, the
  * oldest gap counts as seen.
  */
 const RANGES_MAX = 16_384
@@ -143,7 +149,7 @@ const RANGES_MAX = 16_384
 export class SequenceTracker {
   /** Alternating first and last numbers of the ranges: ascending, inclusive and never adjacent. */
   readonly #ranges: number[]
-  /** The highest number seen. `reopen` does not lower it, so later messages have no gap before them. */
+  /** The highest number seen. `reopen` does not lower it, so that no gap is reported before later messages. */
   #highest: number
 
   constructor(ranges: readonly number[] = []) {
@@ -165,8 +171,8 @@ export class SequenceTracker {
   }
 
   /**
-   * Returns -1 if `seq` was seen before; otherwise how many numbers are missing between it and the highest one before
-   * it.
+   * Marks the number as seen. Returns -1 if it was seen before; otherwise, how many numbers are missing between it and
+   * the highest one before it.
    */
   note(seq: number): number {
     const highest = this.#highest
@@ -222,7 +228,7 @@ export class SequenceTracker {
   }
 }
 
-/** Adds an item; over the maximum, removes the oldest one and returns it. */
+/** Adds an item. If there are more than `max`, removes the oldest one and returns it. */
 export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined {
   set.add(item)
   if (set.size <= max) return undefined
@@ -232,12 +238,12 @@ export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined 
 }
 
 /**
- * Tracks the newest link of one stream. Each envelope names the hash of the previous header, so two envelopes for one
- * position are detected. Either someone stole a box key and writes in its owner's name, or the sender was restored from
- * a copy. Only this process's messages are tracked.
+ * Tracks the newest link of one stream. Each envelope contains the hash of the previous header, so two envelopes for
+ * one position are detected. They mean that someone has stolen a box key and writes in its owner's name, or that the
+ * sender was restored from a copy. Only messages that this process received are tracked.
  */
 
-/** `taken`: another envelope has its position. `forked`: it does not follow the previously received envelope. */
+/** `taken`: another envelope has the position. `forked`: the envelope does not follow the one received before it. */
 type ChainVerdict = 'sound' | 'taken' | 'forked'
 
 export class HashChain {

@@ -1,8 +1,8 @@
 /**
  * Provides the box keys of other peers. They are requested from the broker, trusted only with the peer's own signature,
- * and cached until they expire. The broker's directory is not trusted: a binding that is forged, of another peer,
- * expired or older than one seen before, in this process or an earlier one (`key-epochs.ts`), is refused. Former keys
- * are requested when an envelope does not open. They open mail, but never seal it.
+ * and cached until they expire. The broker's directory is not trusted: a binding is refused if it is forged, belongs to
+ * another peer, has expired, or is older than one seen before in this process or an earlier one (`key-epochs.ts`).
+ * Former keys are requested when an envelope can't be opened. They are used to open mail but never to seal it.
  */
 import type { Correspondent, KeyBindingVerdict } from '@sealpost/identity'
 import { type FrameOf, type KeyBindingEntry, LOOKUP_MAX } from '@sealpost/protocol'
@@ -30,10 +30,10 @@ export interface KeyDirectoryPorts {
 
 interface Known {
   readonly key: KnownKey
-  /** Former keys, newest first, for mail sealed under them. */
+  /** Former keys, newest first, for mail that was sealed under them. */
   readonly formers: readonly Correspondent[]
   readonly checkedAtMs: Millis
-  /** The time when former keys were last requested. */
+  /** When former keys were last requested. */
   readonly historyAtMs: Millis
 }
 
@@ -41,30 +41,30 @@ interface Known {
 interface Wish {
   /** Whether former keys are requested as well. */
   isHistory: boolean
-  /** Whether the key may have changed since the request, so that its reply is not enough. */
+  /** Whether the key may have changed since the request, so that the reply is not enough. */
   isStale: boolean
-  /** The epoch known at the request. A reply with a lower epoch is a rollback. */
+  /** The epoch known at the time of the request. A reply with a lower epoch is a rollback. */
   floor: number
 }
 
 type KeyQuestion = FrameOf<'lookup'> | FrameOf<'lookupHistory'>
 
-/** A broker whose database is unavailable does not reply. */
+/** A request is repeated after this time, because a broker whose database is unavailable does not reply. */
 const ASK_AGAIN_MS = 5_000
 /** Minimum time between requests for former keys of one sender, so that garbage can't cause a flood. */
 export const RECHECK_MS = 10_000
-/** A used key is looked up again after this time, in case the notification of a change was lost. */
+/** A key in use is looked up again after this time, in case the notification of a change was lost. */
 const REFRESH_MS = 3_600_000
 
 export class KeyDirectory {
   readonly #ports: KeyDirectoryPorts
   readonly #known = new Map<PeerKey, Known>()
   readonly #open = new Map<PeerKey, Wish>()
-  /** Keys to request that were not yet requested in this session. */
+  /** Keys that must still be requested in this session. */
   #unsent = new Set<PeerKey>()
-  /** Peers whose former keys are requested in this session. */
+  /** Peers whose former keys were requested in this session, by request number. */
   readonly #histories = new Map<number, PeerKey>()
-  /** The time of the session's oldest request that is open, or was open when this field was set. */
+  /** When the oldest request that is open, or was open when this field was set, was sent in this session. */
   #requestedAtMs: Millis = Infinity
   #ref = 0
 
@@ -72,7 +72,7 @@ export class KeyDirectory {
     this.#ports = ports
   }
 
-  /** Returns the peer's key, or null if it is requested; `learned` or `refused` then follows. */
+  /** Returns the peer's key; null if it is being requested, in which case `learned` or `refused` follows. */
   find(peer: PeerKey, nowMs: Millis): KnownKey | null {
     const known = this.#known.get(peer)
     const isGood = known !== undefined && nowMs <= known.key.notAfterMs
@@ -92,7 +92,10 @@ export class KeyDirectory {
     return this.#known.get(peer)?.formers ?? []
   }
 
-  /** Requests all keys of this peer; returns false if that happened just now. */
+  /**
+   * Requests all keys of this peer, unless they arrived within the last `RECHECK_MS`. Returns whether it requested
+   * them.
+   */
   recheck(peer: PeerKey, nowMs: Millis): boolean {
     const wish = this.#open.get(peer)
     if (wish?.isHistory) wish.isStale = true
@@ -106,7 +109,10 @@ export class KeyDirectory {
     return this.#open.get(peer)?.isHistory === true
   }
 
-  /** Returns whether the request of `recheck` is unsent, so that its reply will cover everything received until now. */
+  /**
+   * Returns whether the request from `recheck` is not sent yet, so that its reply will cover everything received until
+   * now.
+   */
   isRecheckUnsent(peer: PeerKey): boolean {
     return this.isRechecking(peer) && this.#unsent.has(peer)
   }
@@ -120,7 +126,7 @@ export class KeyDirectory {
     }
   }
 
-  /** Call when the session has ended, and its requests with it. */
+  /** Call when the session has ended, and with it its requests. */
   disconnected(): void {
     this.#unsent = new Set(this.#open.keys())
     this.#histories.clear()
@@ -168,7 +174,7 @@ export class KeyDirectory {
     this.#rest()
   }
 
-  /** Requests the peer's key, even if it is known: `learned` or `refused` follows. */
+  /** Requests the peer's key even if it is known. `learned` or `refused` follows. */
   ask(peer: PeerKey): void {
     if (!this.#open.has(peer)) this.#want(peer, { isHistory: false, isStale: false })
   }
@@ -210,14 +216,14 @@ export class KeyDirectory {
     this.#answeredOf(peer, () => this.#ports.learned(peer, key))
   }
 
-  /** Requests the key again, because a space of this process may have seen the next key meanwhile. */
+  /** Requests the key again, because a space in this process may have seen the next key in the meantime. */
   #rolledBack(peer: PeerKey, boxEpoch: number): void {
     const wish = this.#open.get(peer)
     if (wish && boxEpoch >= wish.floor && boxEpoch >= (this.#known.get(peer)?.key.boxEpoch ?? 0)) wish.isStale = true
     this.#refuse(peer, 'binding_rolled_back')
   }
 
-  /** Returns the former keys that this peer signed, under this identity key or an earlier one, expired or not. */
+  /** Returns the former keys that this peer signed with this identity key or an earlier one, including expired keys. */
   #believed(bindings: readonly KeyBindingEntry[], peer: PeerKey, nowMs: Millis): Correspondent[] {
     const isBelieved = (binding: KeyBindingEntry) => {
       const isOwn = binding.peer === peer || this.#ports.isFormer(binding.peer, peer)
@@ -235,13 +241,13 @@ export class KeyDirectory {
   #answeredOf(peer: PeerKey, tell: () => void): void {
     const wish = this.#open.get(peer)
     this.#open.delete(peer)
-    this.#unsent.delete(peer) // a broker may reply before the request
+    this.#unsent.delete(peer) // a broker may send a reply before the request
     if (wish?.isStale) this.#want(peer, { isHistory: wish.isHistory, isStale: false })
     else tell()
   }
 }
 
-/** Returns a copy, because the frame's other bytes would stay in memory with a view. */
+/** Returns the key as a copy: a view would keep the whole frame in memory. */
 function correspondent({ peer, boxKey, boxEpoch }: KeyBindingEntry): Correspondent {
   return { peerKey: peer, boxKey: boxKey.slice(), boxEpoch }
 }

@@ -1,4 +1,4 @@
-/** Exports key files for applications that have the SDK alone: `@sealpost/sdk/key-file`. Not for browsers. */
+/** Exports key files for applications that have only the SDK (`@sealpost/sdk/key-file`). Not for browsers. */
 export {
   beginBoxKeyRotation,
   completeBoxKeyRotation,

@@ -1,6 +1,6 @@
 /**
- * Tests the outbox with a store, against a broker that refuses and loses replies, in a process that dies at any moment.
- * The broker must store each stored post once, in order, over all processes.
+ * Tests the outbox with a store, against a broker that refuses messages and loses replies, in a process that may die at
+ * any time. Over all processes, the broker must store each stored post once, and in order.
  */
 
 import type { FrameOf, Priority } from '@sealpost/protocol'
@@ -49,7 +49,7 @@ type Answer = { ack: SendItem } | { nack: FrameOf<'nack'>['items'][number] }
 class Run {
   readonly broker: LaneBroker
   readonly posted = new Map<string, string[]>()
-  /** Bodies that the outbox has confirmed, as stored locally or at the broker. */
+  /** Bodies that the outbox has confirmed as stored, locally or at the broker. */
   readonly promised = new Set<string>()
   readonly records = new Map<string, StoreRecord>()
   crashes = 0
@@ -110,7 +110,7 @@ class Run {
     this.flush()
   }
 
-  /** Stops all faults. Everything still known must then be stored. */
+  /** Stops all faults. Everything that is still known must then be stored. */
   finish(): void {
     this.take({ do: 'cut' })
     for (let round = 0; round < 500 && !(this.world.outbox.pendingCount === 0 && this.writer.isIdle); round++) {
@@ -122,7 +122,7 @@ class Run {
     }
   }
 
-  /** Checks that the bodies at the broker equal the posted bodies without those that may be missing. */
+  /** Checks that the bodies at the broker are the posted ones, without those that may be missing. */
   check(): void {
     expect(this.world.outbox.pendingCount).toBe(0)
     expect([...this.records.keys()]).toEqual([])
@@ -167,7 +167,7 @@ class Run {
     if (this.answersTooSoon) this.writer.written()
   }
 
-  /** Checks that the store contains everything that the broker gets, byte for byte. */
+  /** Checks that the store contains the bytes that the broker receives. */
   private checkKept({ envelopeId, envelope }: SendItem): void {
     if (this.answersTooSoon) return
     const record = [...this.records.values()].find((each) => each.kind === 'sealed' && each.envelopeId === envelopeId)

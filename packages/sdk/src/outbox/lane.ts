@@ -1,10 +1,10 @@
 /**
- * A lane is what one peer sends to one recipient at one priority. This file also builds the frames that carry lanes.
- * Order is guaranteed within a lane only.
+ * Implements lanes, and builds the frames that contain their messages. A lane consists of the messages from one peer to
+ * one recipient at one priority. Order is guaranteed only within a lane.
  *
- * A post waits unsealed until the window admits it. It is sealed once; with a store the sealed bytes are stored first.
- * The resulting entry is in flight (the broker owes a reply in this session) or at rest (it was nacked, or its session
- * ended) until it gets its final reply.
+ * A post waits unsealed until the window admits it. It is sealed once; with a store, the sealed bytes are stored before
+ * they are sent. The resulting entry is in flight (the broker owes a reply in this session) or at rest (it was nacked,
+ * or its session has ended) until it has its final reply.
  */
 import { NO_PREV, type Note, type StreamId, type StreamPosition } from '@sealpost/identity'
 import {
@@ -20,7 +20,7 @@ import {
 import { type EnvelopeId, type GroupId, isHex, type Millis, type PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
 
-/** A queue in one array, because `shift` on a plain array moves all later items. */
+/** A queue in an array. `shift` on a plain array would move all later items. */
 export class Fifo<T> {
   #items: (T | undefined)[] = []
   #head = 0
@@ -62,12 +62,12 @@ export class Fifo<T> {
   }
 }
 
-/** The durable acknowledgement of one message. Times are from the sender's clock. */
+/** The durable acknowledgement of one message. Times are according to the sender's clock. */
 export interface Receipt {
   readonly envelopeId: EnvelopeId
-  /** The message was stored by an earlier attempt whose reply was lost. */
+  /** Whether an earlier attempt, whose reply was lost, had already stored the message. */
   readonly isDuplicate: boolean
-  /** The time when the window admitted the message, just before it was sealed. */
+  /** When the window admitted the message, just before it was sealed. */
   readonly admittedAtMs: Millis
   readonly ackedAtMs: Millis
 }
@@ -76,9 +76,9 @@ export interface Receipt {
 export interface OutgoingTerms {
   readonly to: PeerKey
   readonly priority: Priority
-  /** 0 stands for the broker's default. */
+  /** 0 means the broker's default. */
   readonly ttlSeconds: number
-  /** Terms for the broker; without them the message uses the plain `send`. */
+  /** Terms for the broker. Without them, the message is sent with the plain `send`. */
   readonly terms?: SendTerms | undefined
   /** Sealed together with the body. */
   readonly note?: Note | undefined
@@ -86,14 +86,17 @@ export interface OutgoingTerms {
   readonly bodyId?: string | undefined
 }
 
-/** A message to be sent. The outbox owns the body until it calls `accepted` or `refused`, exactly one of them. */
+/**
+ * A message to be sent. The outbox owns the body until it calls either `accepted` or `refused`, which it does exactly
+ * once.
+ */
 export interface OutgoingMessage extends OutgoingTerms {
   readonly body: Uint8Array
-  /** The group message whose body it shares. */
+  /** The group message whose body this one shares. */
   readonly message?: GroupMessage
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
-  /** Called when the message is on disk under this number. Without a store, called at once with 0. */
+  /** Called when the message is on disk under this number. Without a store, called immediately with 0. */
   readonly kept?: (outboxNo: number) => void
   /** Called when the message has an id, before the broker receives it. */
   readonly sealed?: (envelopeId: EnvelopeId) => void
@@ -117,39 +120,42 @@ export interface GroupMessage {
   /** The body of each envelope: the content key and the hash of `bytes`. */
   readonly ticket: Uint8Array
   readonly terms: GroupMessageTerms
-  /** The history record, or undefined for none. */
+  /** The history record; undefined if there is none. */
   readonly record?: Uint8Array | undefined
-  /** The addressed members; empty if an earlier process sent it. */
+  /** The members to whom it was addressed; empty if an earlier process sent it. */
   readonly members: readonly PeerKey[]
-  /** Whether it was already sealed again for the current members, which happens at most once. */
+  /** Whether the message was already sealed again for the current members. This happens at most once. */
   readonly isSecond: boolean
-  /** Members whose envelopes were refused because the group changed. The message is sealed again for them. */
+  /** Members whose envelopes were refused because the group has changed. The message is sealed again for them. */
   readonly owed: Set<PeerKey>
 }
 
 /**
- * A sealed message without a final reply. Waiting messages have no entry, so that a long burst of sends stays small.
+ * A sealed message without a final reply. Waiting messages have no entry, so that a long burst of sends takes little
+ * memory.
  */
 export interface OutboxEntry {
-  /** The state after the final reply, without body and callbacks. */
+  /** The message; after the final reply, without body and callbacks. */
   post: OutgoingMessage
   readonly lane: Lane
-  /** `keeping`: the store has not confirmed it, so it must not be sent. `sealed`: this process has not sent it. */
+  /**
+   * `keeping`: the store has not confirmed the entry, so it must not be sent. `sealed`: this process has not sent it.
+   */
   place: 'keeping' | 'sealed' | 'inFlight' | 'atRest' | 'done'
   /**
-   * The id is created once, on admission. Ids then ascend in the order of the sends, which saves the broker a lookup.
-   * Every resend has the same id and the same bytes.
+   * The id is created once, when the message is admitted. Ids thus ascend in the order of the sends, which saves the
+   * broker a lookup. Every resend has the same id and the same bytes.
    */
   readonly envelopeId: EnvelopeId
   readonly envelope: Uint8Array
-  /** The time of the first attempt. */
+  /** When the window admitted the message. */
   readonly admittedAtMs: Millis
   /**
-   * Whether a reply was lost by the network or the broker. If so, a refusal is inconclusive (`finalRefusal`), and a
-   * group message is resent even if the group has changed.
+   * Whether the network or the broker has lost a reply. If so, a refusal is inconclusive (`finalRefusal`), and a group
+   * message is resent even if the group has changed.
    */
   mayBeStored?: boolean
-  /** Whether a database that was later restored had acknowledged it. The caller already has the reply. */
+  /** Whether the message was acknowledged by a database that was later restored. The caller already has the reply. */
   isReoffered?: boolean
 }
 
@@ -160,12 +166,14 @@ export class Lane {
   readonly recipient: PeerKey
   readonly priority: Priority
   readonly waiting = new Fifo<OutgoingMessage>()
-  /** Sealed entries without a final reply, in order. An entry with a final reply stays until it reaches the head. */
+  /**
+   * Sealed entries without a final reply, in order. An entry that has its final reply stays until it reaches the head.
+   */
   readonly sealed = new Fifo<OutboxEntry>()
   inFlight = 0
   /** Whether the lane is in the outbox's queue of lanes with messages to admit. */
   isReady = false
-  /** After a retryable nack nothing is sent before this time, nor while anything is in flight. */
+  /** After a retryable nack, nothing is sent before this time, nor while anything is in flight. */
   pausedUntilMs: Millis | null = null
   /** Consecutive pauses without an ack. */
   pauses = 0
@@ -176,7 +184,7 @@ export class Lane {
     this.priority = priority
   }
 
-  /** Pauses for a time that grows with each pause, and for at least `retryAfterMs`. */
+  /** Pauses for a time that increases with each pause, but at least for `retryAfterMs`. */
   pause(nowMs: Millis, retryAfterMs: Millis, random: () => number): void {
     if (this.pausedUntilMs === null) {
       const pauseMs = Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(this.pauses, 10))
@@ -186,7 +194,7 @@ export class Lane {
     this.pausedUntilMs = Math.max(this.pausedUntilMs, nowMs + retryAfterMs)
   }
 
-  /** Returns the position of the next envelope. Only `advance` takes the position. */
+  /** Returns the position of the next envelope. `advance` then takes it. */
   nextPosition(newStreamId: () => StreamId): StreamPosition {
     this.#stream ??= { id: newStreamId(), seq: 0, prev: NO_PREV }
     return { streamId: this.#stream.id, seq: this.#stream.seq + 1, prev: this.#stream.prev }
@@ -197,7 +205,10 @@ export class Lane {
     this.#stream!.prev = headerHash
   }
 
-  /** Starts a new stream after an envelope that its sender knows to have failed: a gap would be a false alarm. */
+  /**
+   * Starts a new stream after an envelope that the sender knows to have failed; otherwise, the recipient would report a
+   * gap.
+   */
   restartStream(): void {
     this.#stream = null
   }
@@ -214,29 +225,35 @@ export class Lane {
   }
 }
 
-/** The documented window: an operator who restores an older backup must notify all users. */
+/**
+ * How long acknowledged messages are kept for a resend. This is documented: an operator who restores an older backup
+ * must notify all users.
+ */
 const KEEP_SENT_MS = 15 * 60_000
 const COUNT_MAX = 4096
 const BYTES_MAX = 4 * 1024 * 1024
 const NO_BODY = new Uint8Array(0)
 const nobody = (): void => undefined
 
-/** Drops the body and the sender's callbacks, which would otherwise stay in memory as long as the sealed bytes. */
+/**
+ * Returns the message without its body and the sender's callbacks, which would otherwise stay in memory as long as the
+ * sealed bytes.
+ */
 function withoutBody({ to, priority, ttlSeconds, terms, note, bodyId, message }: OutgoingMessage): OutgoingMessage {
   const kept = { to, priority, ttlSeconds, terms, note, bodyId, body: NO_BODY, accepted: nobody, refused: nobody }
   return message ? { ...kept, message } : kept
 }
 
 /**
- * Recently acknowledged messages. A database restored from a backup has lost the newest messages. They are sent again
- * under the same ids, so that a message that the database still has is not stored twice.
+ * Remembers recently acknowledged messages. A database that was restored from a backup has lost the newest messages.
+ * They are sent again under the same ids, so that a message that the database still has is not stored twice.
  */
 export class RecentlyAcked {
   readonly #entries = new Fifo<{ readonly entry: OutboxEntry; readonly ackedAtMs: Millis }>()
   #bytes = 0
 
   add(entry: OutboxEntry, nowMs: Millis): void {
-    if (entry.post.terms?.ifOnline) return // it was only useful at its moment
+    if (entry.post.terms?.ifOnline) return // the message was only useful at the time
     entry.post = withoutBody(entry.post)
     this.#entries.push({ entry, ackedAtMs: nowMs })
     this.#bytes += entry.envelope.length
@@ -244,8 +261,8 @@ export class RecentlyAcked {
   }
 
   /**
-   * Takes all entries for a resend, in the order of the acks, which within a lane is the order of the sends. Calls
-   * `refused` if the resend is refused.
+   * Takes all entries for a resend, in the order of the acks, which is the order of the sends within a lane. `refused`
+   * is called if the resend is refused.
    */
   takeForResend(refused: (entry: OutboxEntry, error: SealpostError) => void, nowMs: Millis): OutboxEntry[] {
     while (this.#isOver(nowMs)) this.#entries.shift()
@@ -265,7 +282,7 @@ export class RecentlyAcked {
   }
 }
 
-/** Packs envelopes into as few frames as the frame limits allow. */
+/** An item of a `send` frame. The functions below pack envelopes into as few frames as the frame limits allow. */
 export type SendItem = FrameOf<'send'>['envelopes'][number]
 export type SendWithItem = FrameOf<'sendWith'>['envelopes'][number]
 /** An envelope of a group message. `isPinned`: the broker stores it only if the group has not changed. */
@@ -278,7 +295,7 @@ export type OutgoingItem = SendItem | SendWithItem | GroupItem
 export type SendFrame = FrameOf<'send'> | FrameOf<'sendWith'> | BroadcastFrame
 type BroadcastFrame = FrameOf<'broadcast'> | FrameOf<'broadcastKept'>
 
-/** Half of the maximum frame, because the JSON form names its fields and base64 makes envelopes a third longer. */
+/** Half of the maximum frame, because the JSON form contains field names and base64 makes envelopes a third longer. */
 const SEND_BYTES = FRAME_BYTES_MAX / 2
 const SEND_ITEM_BYTES = 128
 const SEND_WITH_ITEM_BYTES = 320
@@ -290,7 +307,7 @@ export function packSends(items: readonly SendItem[]): FrameOf<'send'>[] {
   }))
 }
 
-/** Packs envelopes in their order. Those with terms or a shared body need frames of other types. */
+/** Packs envelopes in order. Those with terms or a shared body need frames of other types. */
 export function packMixed(items: readonly OutgoingItem[]): SendFrame[] {
   return runs(items).flatMap((run): SendFrame[] => {
     if (isPlain(run[0]!)) return packSends(run as SendItem[])
@@ -302,7 +319,10 @@ export function packMixed(items: readonly OutgoingItem[]): SendFrame[] {
 
 const NO_GROUP = '0'.repeat(32) as GroupId
 
-/** Names no group in a resend that may be stored, or a refusal as stale would have it sealed again and arrive twice. */
+/**
+ * Packs broadcasts. A resend of a message that may be stored contains no group: if it were refused as stale, the
+ * message would be sealed again and arrive twice.
+ */
 function packBroadcasts(items: readonly GroupItem[]): BroadcastFrame[] {
   const [{ message, isPinned }] = items as [GroupItem]
   const { groupId, epoch, bodyId, bytes, record, terms } = message
@@ -322,7 +342,7 @@ function packBroadcasts(items: readonly GroupItem[]): BroadcastFrame[] {
   }))
 }
 
-/** Splits items into groups that fit a frame, in number and bytes. */
+/** Splits items into groups that fit into a frame, in number and bytes. */
 export function packed<T>(
   items: readonly T[],
   bytesOf: (item: T) => number,
@@ -372,32 +392,37 @@ export function chunksOf<T>(items: T[], max: number): T[][] {
 
 /** Options of a message. Some are sent to the broker, and others are sealed with the body. */
 export interface SendOptions {
-  /** Default `next`. */
+  /** Default: `next`. */
   readonly priority?: Priority
-  /** Whole seconds for which the broker stores the message for an absent recipient. Default: the broker's own. */
+  /**
+   * How long the broker stores the message for an absent recipient, in whole seconds. Default: the broker's own value.
+   */
   readonly ttlSeconds?: number
   /**
-   * The broker holds the message until this time, by its database's clock; a number is ms since 1970. Its order
-   * relative to other messages is undefined, and its loss is not reported as a gap.
+   * The broker holds the message until this time, according to its database clock. A number is in ms since 1970. Its
+   * order relative to other messages is undefined, and its loss is not reported as a gap.
    */
   readonly notBefore?: Date | Millis
-  /** The `receipt` events: `end` reports how the delivery ended, and `all` also that it was pushed. Default `none`. */
+  /**
+   * Which `receipt` events the sender receives. `end`: how the delivery ended; `all`: also that it was pushed. Default:
+   * `none`.
+   */
   readonly receipts?: ReceiptWish
   /** The conversation of the message, as 32 hex digits. The broker limits the rate of a conversation. */
   readonly thread?: string
-  /** The reference to an uploaded file, from `attachmentText`; sealed with the body. */
+  /** The reference to an uploaded file, from `attachmentText`. It is sealed with the body. */
   readonly attachment?: string
-  /** How often this conversation has passed from peer to peer; `reply` increments it. Default 0. */
+  /** How often this conversation has passed from peer to peer; `reply` increments it. Default: 0. */
   readonly hops?: number
   /** Declines replies that no person wrote. */
   readonly noAutoReply?: boolean
-  /** Refused with `no_responder` when the recipient has no session. */
+  /** Whether the message is refused with `no_responder` if the recipient has no session. */
   readonly ifOnline?: boolean
 }
 
 const HOPS_MAX = 0xffff
 
-/** @throws RangeError for an invalid option */
+/** Converts the options of a message. @throws RangeError if an option is invalid */
 export function postTermsOf(to: PeerKey, options: SendOptions, note?: Note): OutgoingTerms {
   const { priority = 'next', ttlSeconds = 0, thread, attachment } = options
   check(Number.isSafeInteger(ttlSeconds) && ttlSeconds >= 0, 'ttlSeconds must be a whole number of seconds')
@@ -406,7 +431,10 @@ export function postTermsOf(to: PeerKey, options: SendOptions, note?: Note): Out
   return { to, priority, ttlSeconds, terms: sendTermsOf(options), note: whole }
 }
 
-/** Returns undefined without such options: then the message uses the plain `send`. */
+/**
+ * Returns the terms for the broker; undefined without such options, because the message is then sent with the plain
+ * `send`.
+ */
 function sendTermsOf(options: SendOptions): SendTerms | undefined {
   const { receipts = 'none', thread = NO_THREAD, hops = 0, noAutoReply = false, ifOnline = false } = options
   const notBeforeMs = options.notBefore === undefined ? 0 : Number(options.notBefore)

@@ -1,15 +1,15 @@
 /**
- * Holds the messages to send and those without a final reply. Pure and synchronous.
+ * Manages the messages to send and those without a final reply. Pure and synchronous.
  *
- * The window bounds unacknowledged messages; beyond it messages wait unsealed. Rules between outbox and broker:
- * - A retryable nack blocks its lane at the broker until an item with `isHead` comes. So the lane pauses here, waits
- *   for the replies to everything in flight, and continues from its oldest unanswered entry, in order.
+ * The window limits unacknowledged messages; beyond it, messages wait unsealed. The rules between outbox and broker:
+ * - A retryable nack blocks its lane at the broker until an item with `isHead` arrives. So the lane pauses here,
+ *   waits for the replies to everything in flight, and continues from its oldest unanswered entry, in order.
  * - A new session has no state of the previous one, so everything unanswered is resent, in sealing order, within the
  *   window.
  * - `isHead` marks an item before which nothing of its lane is in flight.
  *
- * With a store a post is stored as soon as it comes, and sealed bytes are stored before they are first sent. The store
- * replies in the order of the requests, so storing does not change the order of a lane.
+ * With a store, a post is stored as soon as it is made, and sealed bytes are stored before they are first sent. The
+ * store replies in the order of the requests, so storing does not change the order of a lane.
  */
 import type { Correspondent } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal, type SendTerms } from '@sealpost/protocol'
@@ -35,7 +35,7 @@ import type { OrphanOf, PersistentOutbox } from './persistent-outbox.ts'
 export interface OutboxOptions {
   readonly window: number
   readonly windowBytes: number
-  /** Messages that wait beyond the window; further ones are refused. */
+  /** The maximum number of messages that wait beyond the window; more are refused. */
   readonly waitingMax: number
 }
 
@@ -45,7 +45,7 @@ export interface OutboxPorts {
   /** Returns the recipient's key, or null if `unlock` or `refuse` will follow. */
   readonly keyOf: (recipient: PeerKey, nowMs: Millis) => Correspondent | null
   readonly counters: PeerCounters
-  /** Returns whether a newer statement of the group is known that does not name this peer. */
+  /** Returns whether a newer statement of the group is known that does not list this peer. */
   readonly hasLeft: (message: GroupMessage, peer: PeerKey) => boolean
   /** Null if there is no store. */
   readonly keptPosts: PersistentOutbox | null
@@ -57,9 +57,12 @@ export type OutboxLimits = Pick<
   'envelopeBytesMax' | 'ttlSecondsMax' | 'inFlightMax' | 'dedupeSeconds'
 >
 
-/** The other limit is half the time for which the broker remembers an id, which leaves room for a slow message. */
+/**
+ * The maximum time for which a message is resent. The other limit is half of the time for which the broker remembers an
+ * id, which leaves room for a slow message.
+ */
 export const RESEND_FOR_MS_MAX = 12 * 3_600_000
-/** The maximum number of consecutive entries of one lane, so that a long lane does not hold up the others. */
+/** The maximum number of consecutive entries from one lane, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
 
 export class Outbox implements EnginePart {
@@ -71,19 +74,19 @@ export class Outbox implements EnginePart {
   private readonly paused = new Set<Lane>()
   /** Sealed entries without a reply, in the order of sealing. */
   private unanswered = new Map<string, OutboxEntry>()
-  /** Entries that this session has yet to send, as the window allows. */
+  /** Entries that must still be sent in this session, as the window allows. */
   readonly #unsent = new Set<OutboxEntry>()
   #unansweredBytes = 0
   readonly #sentLately = new RecentlyAcked()
   #waitingCount = 0
-  /** Replies that the broker owes in this session. */
+  /** The number of replies that the broker owes in this session. */
   owedCount = 0
   #outgoing: OutgoingItem[] = []
   /** Whether any entry has terms or a shared body. */
   #isMixed = false
   #justKept: OutboxEntry[] = []
   #limits: OutboxLimits | null = null
-  /** The value of the last session applies while there is none. */
+  /** Without a session, the value from the last one applies. */
   #resendForMs = RESEND_FOR_MS_MAX
   /** Whether the broker is shutting down. */
   private isLeaving = false
@@ -93,7 +96,7 @@ export class Outbox implements EnginePart {
     this.#options = options
   }
 
-  /** Messages without a final reply. */
+  /** The number of messages without a final reply. */
   get pendingCount(): number {
     return this.unanswered.size + this.#waitingCount
   }
@@ -117,7 +120,7 @@ export class Outbox implements EnginePart {
     if (!keptPosts) post.kept?.(0)
   }
 
-  /** Resumes what an earlier process left unanswered. Call it before the first session and the first post. */
+  /** Resumes what an earlier process left unanswered. Call before the first session and the first post. */
   restore(records: readonly StoreRecord[], orphanOf: OrphanOf): void {
     for (const [record, post] of this.#ports.keptPosts?.restore(records, orphanOf) ?? []) {
       const lane = this.#laneOf(post)!
@@ -131,7 +134,7 @@ export class Outbox implements EnginePart {
 
   /** Call when a session has begun. Everything unanswered is resent. */
   connected(limits: OutboxLimits, nowMs: Millis): void {
-    this.expire(nowMs) // uses the limit of the last session
+    this.expire(nowMs) // uses the limit from the last session
     this.#limits = limits
     this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
     this.isLeaving = false
@@ -141,8 +144,8 @@ export class Outbox implements EnginePart {
   }
 
   /**
-   * Call it before `connected` if the broker's database is another incarnation: recently acknowledged messages become
-   * unanswered again. `refused`: the resend was refused. Returns their number.
+   * Call before `connected` if the broker's database has a new incarnation: recently acknowledged messages become
+   * unanswered again. Returns their number. `refused` is called if a resend is refused.
    */
   reoffer(refused: (entry: OutboxEntry, error: SealpostError) => void, nowMs: Millis): number {
     const again = this.#sentLately.takeForResend(refused, nowMs)
@@ -153,7 +156,7 @@ export class Outbox implements EnginePart {
     return again.length
   }
 
-  /** Call when the session has ended. Unanswered entries rest until the next one. */
+  /** Call when the session has ended. Unanswered entries rest until the next session. */
   disconnected(): void {
     this.#limits = null
     this.#outgoing = []
@@ -173,7 +176,7 @@ export class Outbox implements EnginePart {
     this.paused.clear()
   }
 
-  /** Call when the broker is shutting down. Replies still come, but nothing new is sent in this session. */
+  /** Call when the broker is shutting down. Replies still arrive, but nothing new is sent in this session. */
   leaving(): void {
     this.isLeaving = true
   }
@@ -236,7 +239,10 @@ export class Outbox implements EnginePart {
     return packMixed(items)
   }
 
-  /** Gives up entries that are too old to resend. A lane's oldest entry goes first, so no later one overtakes it. */
+  /**
+   * Gives up entries that are too old to resend. The oldest entry of a lane is given up first, so that no later one
+   * overtakes it.
+   */
   expire(nowMs: Millis): void {
     if (this.#limits) return
     for (const entry of this.unanswered.values()) {
@@ -254,7 +260,10 @@ export class Outbox implements EnginePart {
     return atMs
   }
 
-  /** Refuses everything; attempted messages may be stored. With a store, all stay there for the next process. */
+  /**
+   * Refuses everything. Messages that were sent may be stored. With a store, all messages stay there for the next
+   * process.
+   */
   close(error: SealpostError): void {
     this.disconnected()
     if (this.#ports.keptPosts) return this.#leave(this.#ports.keptPosts, error)
@@ -336,7 +345,7 @@ export class Outbox implements EnginePart {
     if (message) this.#admitSiblings(message, nowMs)
   }
 
-  /** Admits a whole group message, even beyond the window: in pieces, each frame would carry the body again. */
+  /** Admits a complete group message, even beyond the window: in pieces, each frame would contain the body again. */
   #admitSiblings(message: GroupMessage, nowMs: Millis): void {
     for (const peer of message.members) {
       const lane = this.#lanes.get(peer)?.[PRIORITIES.indexOf(message.terms.priority)]
@@ -380,11 +389,11 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** Seals a post. A refusal here takes no position in the stream. */
+  /** Seals a post. If it is refused here, it takes no position in the stream. */
   #seal(post: OutgoingMessage, lane: Lane, to: Correspondent, nowMs: Millis): OutboxEntry | SealpostError {
     const { crypto } = this.#ports
     if (post.ttlSeconds > this.#limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
-    // A delayed message comes out of order, and a stream would report it as missing.
+    // A delayed message arrives out of order, and a stream would report it as missing.
     const stream = post.terms && post.terms.notBeforeMs > 0 ? null : lane.nextPosition(crypto.newStreamId)
     const envelopeId = crypto.newEnvelopeId()
     try {
@@ -451,7 +460,10 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** Whether or not the broker stored it, its recipient has since left the group, so it is not resent. */
+  /**
+   * Returns whether the recipient has left the group since the message was sent. It is then not resent, even if the
+   * broker may not have stored it.
+   */
   #isForOneWhoLeft({ mayBeStored, post: { message, to } }: OutboxEntry): boolean {
     return message !== undefined && mayBeStored === true && this.#ports.hasLeft(message, to)
   }

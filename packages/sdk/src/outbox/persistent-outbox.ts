@@ -1,9 +1,9 @@
 /**
- * Implements the durable half of the outbox, which maps posts to store records. A post sealed at once is stored sealed.
- * A waiting post is stored with its body, and again when it is sealed.
+ * Implements the durable part of the outbox, which maps posts to store records. A post that is sealed immediately is
+ * stored sealed. A waiting post is stored with its body, and stored again when it is sealed.
  *
- * The next process does not continue streams: a store that was copied or restored from a backup would give one position
- * of a stream to two messages, and the recipient would drop the second as seen.
+ * The next process does not continue streams: with a store that was copied or restored from a backup, two messages
+ * would have the same position in a stream, and the recipient would drop the second one as already seen.
  */
 import { concatBytes, TICKET_BYTES } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
@@ -11,10 +11,10 @@ import { SealpostError } from '../errors.ts'
 import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { GroupMessage, OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 
-/** Stores each body of a group message once, as long as one of its envelopes waits or is owed to a member. */
+/** Stores the body of each group message once, as long as one of its envelopes waits or is owed to a member. */
 export class SharedBodyStore {
   readonly #writer: StoreWriter
-  /** Bodies that an earlier process stored, by id. Each message has one shared object. */
+  /** Bodies that an earlier process stored, by id. All envelopes of a message share one object. */
   readonly restored = new Map<string, GroupMessage>()
   /** The number of posts that need each body. */
   readonly #posts = new Map<string, number>()
@@ -23,7 +23,7 @@ export class SharedBodyStore {
     this.#writer = writer
   }
 
-  /** Loads the bodies of an earlier process. `adopt` follows for its posts. */
+  /** Loads the bodies of an earlier process. `adopt` is then called for its posts. */
   restore(records: readonly StoreRecord[]): void {
     for (const record of records) if (record.kind === 'group') this.restored.set(record.bodyId, messageOf(record))
   }
@@ -71,7 +71,7 @@ function recordOf({
   return { kind: 'group', ...facts, recordBytes: record?.length ?? 0, bytes: whole }
 }
 
-/** Omits undefined fields, as a store that uses JSON does. */
+/** Omits undefined fields, like a store that uses JSON. */
 const defined = <T extends object>(terms: T): T =>
   Object.fromEntries(Object.entries(terms).filter(([, value]) => value !== undefined)) as T
 
@@ -82,14 +82,14 @@ function messageOf({ kind: _, owed, recordBytes = 0, bytes, ...facts }: SharedBo
   return { ...facts, ...parts, members: [], owed: new Set(owed) }
 }
 
-/** A post as the outbox has it with a store. */
+/** A post in an outbox with a store. */
 export interface PersistedMessage extends OutgoingMessage {
   readonly outboxNo: number
-  /** Whether its record is on disk. */
+  /** Whether the post's record is on disk. */
   isKept: boolean
 }
 
-/** Handles posts of an earlier process, whose callers no longer exist. */
+/** The handlers for a post from an earlier process, whose caller no longer exists. */
 export type Orphan = Pick<OutgoingMessage, 'accepted' | 'refused'>
 export type OrphanOf = (record: OutboxRecord, message?: GroupMessage) => Orphan
 
@@ -100,7 +100,7 @@ export class PersistentOutbox {
   readonly #writer: StoreWriter
   #lastNo: number
 
-  /** Numbers begin at the clock's microseconds, so an emptied store does not repeat them. */
+  /** Numbers begin at the clock's time in microseconds, so that they are not repeated after the store was emptied. */
   constructor(writer: StoreWriter, nowMs: Millis) {
     this.#writer = writer
     this.bodies = new SharedBodyStore(writer)
@@ -138,7 +138,7 @@ export class PersistentOutbox {
     return kept
   }
 
-  /** Calls `then` when the sealed bytes are on disk; the broker must not get them earlier. */
+  /** Calls `then` when the sealed bytes are on disk. The broker must not receive them earlier. */
   sealed(entry: OutboxEntry, then: () => void): void {
     const post = entry.post as PersistedMessage
     const record = sealedRecord(entry, post)
@@ -151,7 +151,7 @@ export class PersistentOutbox {
     if (post.message) this.bodies.release(post.message)
   }
 
-  /** Returns the error of a post when its peer ends. */
+  /** Returns the error for a post when its peer ends. */
   endOf(post: OutgoingMessage, cause: SealpostError): SealpostError {
     if (!(post as PersistedMessage).isKept) return cause
     return keptForLater(cause)
@@ -178,7 +178,7 @@ function sealedRecord({ envelopeId, envelope, admittedAtMs }: OutboxEntry, post:
   return { kind: 'sealed', outboxNo, terms: termsOf(post), envelopeId, admittedAtMs, bytes: envelope }
 }
 
-/** Omits undefined fields, as a store that uses JSON does. */
+/** Returns the stored terms. Omits undefined fields, like a store that uses JSON. */
 function termsOf({ to, priority, ttlSeconds, terms, note, bodyId }: PersistedMessage): OutgoingTerms {
   return { to, priority, ttlSeconds, ...(terms && { terms }), ...(note && { note }), ...(bodyId && { bodyId }) }
 }

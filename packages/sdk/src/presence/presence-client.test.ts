@@ -63,7 +63,7 @@ test('a new subscription starts over', () => {
   presence.watch(true)
   expect([presence.takeFrames(), presence.presence.size]).toEqual([[], 1])
   presence.watch(false)
-  presence.received(snapshot) // it was in flight
+  presence.received(snapshot) // the snapshot was in flight
   expect(presence.presence.size).toBe(0)
   presence.watch(true)
   expect(presence.takeFrames()).toEqual([{ type: 'watch', isOn: true }])

@@ -1,6 +1,6 @@
 /**
- * Handles presence and ephemeral messages, which reach connected peers and are never stored. The broker forgets this
- * peer's status and subscription with the session, so both are sent again in each session. Pure and synchronous.
+ * Handles presence and ephemeral messages, which reach connected peers and are never stored. When a session ends, the
+ * broker forgets this peer's status and subscription, so both are sent again in each session. Pure and synchronous.
  */
 import { AVAILABILITIES, type Availability, BODY_BYTES_MAX, type FrameOf, SUMMARY_MAX } from '@sealpost/protocol'
 import { type EnvelopeId, isHex, type Millis, type PeerKey } from '@sealpost/std'
@@ -19,11 +19,11 @@ import {
 } from '../ports.ts'
 
 export interface Status {
-  /** With `dnd` only messages sent as `now` are pushed; the rest waits. */
+  /** With `dnd`, only messages with priority `now` are pushed; all others wait. */
   readonly availability: Availability
-  /** Up to 120 characters of printable ASCII, for subscribers. The broker can read it. */
+  /** A text for subscribers, up to 120 characters of printable ASCII. The broker can read it. */
   readonly summary?: string
-  /** Whether senders get no receipts for mail that was pushed to this peer or settled. */
+  /** Whether senders receive no receipts when their mail is pushed to this peer or settled. */
   readonly declinesReceipts?: boolean
 }
 
@@ -45,7 +45,10 @@ export class PresenceClient implements EnginePart {
     this.#isStatusSaid = false
   }
 
-  /** Starts or ends the subscription. Known presence outdates without one, so a new one begins with the next report. */
+  /**
+   * Starts or ends the subscription. Without one, known presence becomes outdated, so a new subscription begins with
+   * the next report.
+   */
   watch(isWatching: boolean): void {
     if (isWatching === this.#isWatching) return
     this.#isWatching = isWatching
@@ -58,7 +61,7 @@ export class PresenceClient implements EnginePart {
     this.#isWatched = false
   }
 
-  /** Call when the session has ended. No presence is known until the next one. */
+  /** Call when the session has ended. No presence is known until the next session. */
   disconnected(): void {
     for (const entry of this.presence.values()) if (entry.isOnline) this.#note({ ...entry, isOnline: false })
   }
@@ -86,7 +89,7 @@ export class PresenceClient implements EnginePart {
   }
 }
 
-/** @throws SealpostError `summary_malformed`; RangeError for an invalid availability @internal */
+/** Checks a status. @throws SealpostError `summary_malformed`; RangeError if the availability is invalid @internal */
 export function validateStatus(status: Status): Status {
   const { availability, summary = '' } = status
   if (!AVAILABILITIES.includes(availability))
@@ -118,15 +121,15 @@ interface Unsealed {
   readonly body: Uint8Array
 }
 
-/** The maximum number of messages that wait per peer while its key is requested. */
+/** The maximum number of messages per peer that wait while its key is requested. */
 const PARKED_MAX = 64
 /** The number of ids remembered, so that a repeated message is delivered once. */
 const RECEIVED_MAX = 4_096
 const ITEM_BYTES = 128
 
 /**
- * Sends and receives ephemeral messages. Each is sealed like any other, and its note marks it as ephemeral, so a broker can't
- * pass one off as mail, or mail as one.
+ * Sends and receives ephemeral messages. They are sealed like other messages, and their notes mark them as ephemeral,
+ * so that a broker can't pass one off as mail, or mail as an ephemeral message.
  */
 export class EphemeralClient implements EnginePart {
   readonly #ports: EphemeralClientPorts
@@ -140,7 +143,7 @@ export class EphemeralClient implements EnginePart {
     this.#ports = ports
   }
 
-  /** Returns the id by which `ephemeralFailed` names the message. @throws SealpostError `body_too_large` */
+  /** Returns the id with which `ephemeralFailed` reports the message. @throws SealpostError `body_too_large` */
   send(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`)
@@ -206,7 +209,7 @@ export class EphemeralClient implements EnginePart {
       const draft = { to, envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note: { isEphemeral: true }, body }
       this.#outgoing.push({ envelopeId, recipient, envelope: crypto.seal(draft).envelope })
     } catch {
-      this.#lost(envelopeId, 'key_refused') // a box key that can't be sealed to
+      this.#lost(envelopeId, 'key_refused') // the box key can't be sealed to
     }
   }
 
@@ -214,9 +217,9 @@ export class EphemeralClient implements EnginePart {
     const { sender, envelopeId } = item
     const { opening, effects, counters } = this.#ports
     const opened = opening.open(item, nowMs)
-    if (opened === 'later') return // dropped, as ephemeral messages may be
+    if (opened === 'later') return // dropped, because ephemeral messages may be dropped
     if (opened === 'asked') {
-      park(this.#unopened, sender, item) // dropped beyond the bound, as ephemeral messages may be
+      park(this.#unopened, sender, item) // if too many wait, this one is dropped, because ephemeral messages may be dropped
       return effects.flushSoon()
     }
     const reason = !opened.ok ? opened.reason : opened.note?.isEphemeral ? null : 'not_ephemeral'

@@ -1,6 +1,6 @@
 /**
- * Sends requests to the broker as this peer. Each carries a token, which is requested when there is none or it has
- * expired. Retryable failures are retried for a bounded time; others are thrown with the broker's code.
+ * Sends requests to the broker as this peer. Each request contains a token, which is requested if there is none or it
+ * has expired. Retryable failures are retried for a limited time; others are thrown with the broker's code.
  */
 import type { Millis } from '@sealpost/std'
 import { certificateErrorCode, certificateUntrusted } from '../connection/addresses.ts'
@@ -32,27 +32,30 @@ export interface Ask {
   readonly path: string
   readonly query?: Readonly<Record<string, string | number | undefined>>
   readonly body?: unknown
-  /** Whether compression is off, because the body is urgent, or sealed and so incompressible. Browsers ignore this. */
+  /**
+   * Whether the response should not be compressed, because it is urgent, or is sealed and can't be compressed. Browsers
+   * ignore this.
+   */
   readonly isAsItIs?: boolean
-  /** The preferred media type; JSON by default. */
+  /** The preferred media type. Default: JSON. */
   readonly accept?: string
-  /** For a response that may be silent for longer than the default. */
+  /** The maximum time between two reads, for a response that may be silent for longer than the default. */
   readonly stallMs?: Millis
   readonly signal?: AbortSignal | undefined
 }
 
 export interface AccessOptions {
-  /** The time for which a request is repeated while no address replies. */
+  /** How long a request is repeated while no address replies. */
   readonly patienceMs?: Millis | undefined
   /** Aborts every request and all waits between them. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** With an average of at most 2.5 s, these pauses together last as long as a restart. */
+/** The maximum number of attempts. With an average of at most 2.5 s, the pauses together last as long as a restart. */
 const TRIES_MAX = 12
 const RENEW_BEFORE_MS = 60_000
 const PATIENCE_MS = 60_000
-/** The minimum time for an attempt that begins when patience is nearly over. */
+/** The minimum time for an attempt that begins shortly before the time limit. */
 const ATTEMPT_MIN_MS = 1_000
 /** Failures that another address may not have. */
 const OF_AN_ADDRESS: readonly string[] = ['connection_lost', 'restarting', 'wrong_broker', 'certificate_untrusted']
@@ -76,8 +79,8 @@ export class Access {
   }
 
   /**
-   * Returns the response with its body unread.
-   * @throws SealpostError with the code of the broker; `connection_lost` if no address replies; `aborted`
+   * Sends a request. Returns the response with its body unread.
+   * @throws SealpostError with the broker's code; `connection_lost` if no address replies; `aborted`
    */
   ask(asked: Ask): Promise<Response> {
     return this.#repeat(asked, async (answer) => answer)
@@ -108,7 +111,7 @@ export class Access {
     return this.#ports.wait(backoffMs(tries, this.#ports.random), this.#either(signal))
   }
 
-  /** Revokes the tokens, because a peer has a limited number at a time. */
+  /** Revokes the tokens, because a peer can only have a limited number at a time. */
   async close(): Promise<void> {
     const given = await this.#addresses.takeTokens()
     const back = { method: 'DELETE', path: '/v1/token' } as const
@@ -134,7 +137,7 @@ export class Access {
       const value = answer.ok ? await read(answer) : null
       this.#addresses.answered(address)
       if (answer.ok) return { value: value as T }
-      if (answer.status === 401) address.token = null // expired or revoked; the next attempt shows which
+      if (answer.status === 401) address.token = null // the token has expired or was revoked; the next attempt shows which
       return this.#turned(address, await refusalOf(answer))
     } catch (cause) {
       if (asked.signal?.aborted) throw new SealpostError('aborted', 'The request was aborted.', { cause })
@@ -172,7 +175,7 @@ export class Access {
     })
   }
 
-  /** Requests one token at a time, however many callers wait for it. */
+  /** Returns a token. Only one is requested at a time, even if several callers wait for it. */
   async #current(address: HttpAddress<Token>, limits: Limits): Promise<Token> {
     address.token ??= this.#renew(address, limits)
     const asked = address.token
@@ -198,7 +201,7 @@ export class Access {
 interface Refusal {
   readonly error: SealpostError
   readonly retryAfterMs: Millis
-  /** Whether the next address can be tried at once. */
+  /** Whether the next address can be tried immediately. */
   readonly isElsewhere?: boolean
 }
 
@@ -218,7 +221,7 @@ function refusalIn(cause: unknown): Refusal {
   return { error: trouble === null ? lost() : certificateUntrusted(trouble), retryAfterMs: 0 }
 }
 
-/** Temporary refusals of the broker. */
+/** Refusal codes that are worth retrying. */
 const AGAIN: ReadonlySet<string> = new Set([
   'token_invalid',
   'challenge_invalid',

@@ -1,6 +1,6 @@
 /**
- * Verifies entries: the author's signature, the position, the key, and that none is older than one seen before. An
- * entry that a broker withholds stays unnoticed until a later entry of the same key names it.
+ * Verifies entries: the author's signature, the position, the key, and that no entry is older than one seen before. If
+ * a broker withholds an entry, that is not noticed until a later entry of the same key refers to it.
  */
 import { openEntry, readEntry, type SignedEntry } from '@sealpost/identity'
 import {
@@ -25,20 +25,21 @@ import {
 import type { EventLine } from './event-stream.ts'
 import type { SpaceKeyRing } from './space-service.ts'
 
-/** Errors in state or history that a broker handed out, and the events that report them. */
+/** Defines the errors in state or history that a broker handed out, and the events that report them. */
 
 /**
- * Misconduct of a broker that can't be a mistake. Each is an event, and most end reading with an error.
+ * Misconduct of a broker that can't be a mistake. Each kind is reported as an event, and most of them end the reading
+ * with an error.
  *
- * - `state_rolled_back`: an older value under a key than one seen before, another one of the same revision, a successor
- * that does not follow it, or none at all.
- * - `entry_forged`: not signed by its author, of another key, space or mesh, or sealed with an older key than its
- * predecessor.
- * - `space_forged`: terms of the space that its owner did not sign, or older than known ones.
- * - `grant_forged`: keys from someone who does not belong to the space, or that contradict known keys. They are
- * ignored, and reading continues.
- * - `key_refused`: a box key of `author` that it did not sign, or older than a known one. It gets no keys of the space,
- * and reading continues.
+ * - `state_rolled_back`: for a key whose value was seen before, the broker handed out an older value, a different one
+ *   with the same revision, one that does not follow it, or none at all.
+ * - `entry_forged`: the entry is not signed by its author, belongs to another key, space or mesh, or is sealed with
+ *   an older key than its predecessor.
+ * - `space_forged`: the terms of the space are not signed by its owner, or are older than known ones.
+ * - `grant_forged`: keys are from someone who does not belong to the space, or contradict known keys. They are
+ *   ignored, and reading continues.
+ * - `key_refused`: a box key of `author` is not signed by it, or is older than a known one. The member is given no
+ *   keys of the space, and reading continues.
  * - `history_gap`: events are missing between two others. Reading continues.
  */
 export type Tamper =
@@ -56,7 +57,7 @@ export interface StateEvent {
   readonly reason: string
   /** The key hash of the entry, if the error is about an entry; 64 hex digits. */
   readonly keyHash?: string
-  /** The signer of the missing or wrong item, if known; for `key_refused` the member with that key. */
+  /** The signer of the missing or wrong item, if known; for `key_refused`, the member with that key. */
   readonly author?: PeerKey
 }
 
@@ -76,20 +77,22 @@ export const noSpace = (): SealpostError =>
 
 const decoder = new TextDecoder()
 
-/** A value with its author and time. */
+/** A value in the state, with its author and time. */
 export class StateEntry {
   readonly type = 'set'
   readonly key: string
-  /** Owned by the caller. */
+  /** The value. The caller owns the bytes. */
   readonly value: Uint8Array
   readonly revision: number
-  /** Proven by a signature. */
+  /** The author, proven by a signature. */
   readonly author: PeerKey
-  /** The time by the author's clock. */
+  /** When the value was set, according to the author's clock. */
   readonly sentAtMs: Millis
-  /** Its number among the events of the space. */
+  /** The number of this change among the events of the space. */
   readonly seq: number
-  /** The time when the broker stored it, in microseconds since 1970 by its database's clock; ascends with `seq`. */
+  /**
+   * When the broker stored the value, in microseconds since 1970 according to its database clock. Ascends with `seq`.
+   */
   readonly atUs: number
 
   /** @internal */
@@ -112,7 +115,7 @@ export class StateEntry {
   }
 
   /**
-   * @throws SyntaxError if the value is not JSON
+   * Parses the value as JSON. @throws SyntaxError if the value is not JSON
    * @example const value = entry.json()
    */
   json(): unknown {
@@ -125,7 +128,7 @@ export interface StateDeletion extends Pick<StateEntry, 'key' | 'revision' | 'au
   readonly type: 'deleted'
 }
 
-/** A change sealed under a key that this member was not given. */
+/** A change that is sealed under a key that this member does not have. */
 export interface SealedChange extends Pick<StateEntry, 'revision' | 'author' | 'sentAtMs' | 'seq' | 'atUs'> {
   readonly type: 'sealed'
   readonly keyHash: string
@@ -142,7 +145,10 @@ export interface EntryVerifierParts {
 }
 
 export interface Expected {
-  /** Returns the lowest valid revision for the key of this hash: the one known at the request. Absent: any. */
+  /**
+   * Returns the lowest valid revision for the key with this hash: the one known at the time of the request. If absent,
+   * any revision is valid.
+   */
   readonly atLeast?: (keyHash: string) => number
   readonly keyHash?: string
 }
@@ -154,7 +160,7 @@ export class EntryVerifier {
     this.#parts = parts
   }
 
-  /** Reads a line that holds an entry. @throws SealpostError `state_rolled_back`, `entry_forged` */
+  /** Reads a line that contains an entry. @throws SealpostError `state_rolled_back`, `entry_forged` */
   read(line: EventLine, expected: Expected = {}): StateChange {
     const entry = this.check(line.value, { ...expected, seq: line.seq })
     if ((line.kind === 2) !== entry.isDeleted)
@@ -162,7 +168,7 @@ export class EntryVerifier {
     return this.#opened(entry, line)
   }
 
-  /** Checks and records an entry. @throws whatever `read` throws */
+  /** Checks and records an entry. @throws the errors of `read` */
   check(bytes: Uint8Array, { atLeast, keyHash, seq }: Expected & { seq: number }): SignedEntry {
     const entry = readEntry(bytes)
     if (!entry) return this.#refuse('entry_forged', 'an entry is not signed by its author')
@@ -184,7 +190,7 @@ export class EntryVerifier {
     this.#parts.memory.remember(keyHash, { revision, hash, keyEpoch, isDeleted, seq })
   }
 
-  /** Reports that a key with a known entry has none. @throws SealpostError `state_rolled_back` */
+  /** Reports that there is no entry for a key with a known one. @throws SealpostError `state_rolled_back` */
   missing(keyHash: string): never {
     return this.#refuse('state_rolled_back', 'a known key is missing', { keyHash })
   }
@@ -234,13 +240,13 @@ export class EntryVerifier {
   }
 }
 
-/** The newest entry seen of a key. */
+/** The newest entry of a key that was seen. */
 export interface KnownEntry {
   readonly revision: number
   readonly hash: Uint8Array
   readonly keyEpoch: number
   readonly isDeleted: boolean
-  /** Reported by the broker, unsigned. `SEQ_UNKNOWN` if it was not reported. */
+  /** The event number that the broker reported, which is not signed; `SEQ_UNKNOWN` if none was reported. */
   readonly seq: number
 }
 
@@ -249,9 +255,9 @@ export const SEQ_UNKNOWN = Number.MAX_SAFE_INTEGER
 /** The newest known facts of the space. */
 export interface SpacePin {
   readonly owner: PeerKey
-  /** The epoch of its statement. */
+  /** The epoch of the space's statement. */
   readonly epoch: number
-  /** The epoch of the group's statement; 0 without one. */
+  /** The epoch of the group's statement; 0 if there is none. */
   readonly groupEpoch: number
   /** The highest event number. */
   readonly seq: number
@@ -260,10 +266,10 @@ export interface SpacePin {
 }
 
 /**
- * Remembers the newest entry seen of each key of a space, the terms, and the keys, so that a broker that hands out
- * older ones is detected. With a store, a later process of the member detects it, too.
+ * Remembers the newest entry of each key in a space, the terms, and the space's keys, so that a broker that hands out
+ * older ones is detected. With a store, a later process of the member detects it too.
  *
- * Each key costs about 150 bytes, in memory and on disk. Keys of the space are stored as a grant to the member itself.
+ * Each key takes about 150 bytes, in memory and on disk. The space's keys are stored as a grant to the member itself.
  */
 export class SpaceMemory {
   readonly #store: WriteBehindStore | null
@@ -286,11 +292,11 @@ export class SpaceMemory {
   get pin(): SpacePin | null {
     return this.#pin
   }
-  /** The keys, as a grant to the member itself. */
+  /** The space's keys, as a grant to the member itself. */
   get keys(): Uint8Array | null {
     return this.#keys
   }
-  /** The group's statement that names every member who was given the newest key. */
+  /** The group's statement that lists every member to whom the newest key was given. */
   get keysGroup(): Uint8Array | null {
     return this.#keysGroup
   }
@@ -320,7 +326,7 @@ export class SpaceMemory {
     this.put(this.#prefix, { kind: 'space', space: this.#prefix, ...pin })
   }
 
-  /** Resolves when the changes are stored. */
+  /** Stores the space's keys. Resolves when they are stored. */
   keepKeys(bytes: Uint8Array, group: Uint8Array | null): Promise<void> {
     this.#keys = bytes
     this.#keysGroup = group
@@ -329,7 +335,7 @@ export class SpaceMemory {
     return this.settled()
   }
 
-  /** Trusts the broker's current state again, for one key or for all. */
+  /** Forgets what is known about one key or all keys, so that the broker's current state is trusted again. */
   forget(keyHash?: string): void {
     for (const known of keyHash === undefined ? [...this.#entries.keys()] : [keyHash]) {
       this.#entries.delete(known)

@@ -1,9 +1,9 @@
-/** Reads the lines of a streamed response as they arrive; the last line marks the end. */
+/** Reads the lines of a streamed response as they arrive. The last line marks the end. */
 
 import { SealpostError } from '../errors.ts'
 import { answerMalformed, bytesOf } from '../http/access.ts'
 
-/** A change, or a current value. */
+/** A line with a change or a current value. */
 export interface EventLine {
   readonly seq: number
   readonly atUs: number
@@ -18,7 +18,7 @@ export type StreamLine =
   | { readonly type: 'start'; readonly atUs: number | null; readonly lastSeq: number }
   | ({ readonly type: 'event' } & EventLine)
   | { readonly type: 'alive' }
-  /** `hasMore`: the response was a page, and not the last one. */
+  /** `hasMore`: whether the response was a page but not the last one. */
   | { readonly type: 'end'; readonly hasMore: boolean }
 
 export interface StreamQuery {
@@ -27,7 +27,9 @@ export interface StreamQuery {
   readonly signal?: AbortSignal | undefined
 }
 
-/** An entry is 68 KiB, a body 64 KiB; base64 makes them a third longer. */
+/**
+ * The maximum length of a line. An entry has up to 68 KiB, a body up to 64 KiB, and base64 makes them a third longer.
+ */
 const LINE_CHARS_MAX = 512 * 1024
 
 /** Yields the lines of a response. The caller expects `end` last. @throws SealpostError `answer_malformed` */
@@ -63,7 +65,7 @@ function parsed(text: string): Record<string, unknown> {
     const line: unknown = JSON.parse(text)
     if (typeof line === 'object' && line !== null) return line as Record<string, unknown>
   } catch {
-    // refused below
+    // the value is refused below
   }
   throw answerMalformed()
 }
@@ -75,7 +77,7 @@ export function whole(value: unknown): number {
 
 const TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
 
-/** Converts a number of microseconds since 1970, or an RFC 3339 timestamp in UTC. */
+/** Reads a time: a number of microseconds since 1970, or an RFC 3339 timestamp in UTC. */
 export function microseconds(value: unknown): number {
   if (typeof value === 'number') return whole(value)
   const [, seconds, fraction = ''] = TIME.exec(typeof value === 'string' ? value : '') ?? []
@@ -89,24 +91,30 @@ export function timeText(us: number): string {
   return `${new Date(ms).toISOString().slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`
 }
 
-/** Reads replies line by line, and resumes them after a cut, until the broker marks one as complete. */
+/**
+ * What the reader of a streamed reply needs. It reads replies line by line, and resumes after a cut until the broker
+ * marks one as complete.
+ */
 export interface EventStreamPorts {
   readonly calls: { stream(question: StreamQuery): Promise<AsyncIterable<StreamLine>> }
   readonly pause: (tries: number, signal?: AbortSignal) => Promise<void>
 }
 
-/** Consecutive cuts without a line between them. */
+/** The maximum number of consecutive cuts without a line between them. */
 const CUTS_MAX = 8
 
 interface Progress {
   query: StreamQuery['query']
   cuts: number
   isOver: boolean
-  /** Whether the reply was a page, and there is another one. */
+  /** Whether the reply was a page and another one follows. */
   hasMore: boolean
 }
 
-/** @throws SealpostError `connection_lost` if it is cut repeatedly, and the broker's refusals */
+/**
+ * Yields the lines of a reply. @throws SealpostError `connection_lost` if it is cut repeatedly, and the broker's
+ * refusals
+ */
 export async function* eventLines(parts: EventStreamPorts, question: StreamQuery): AsyncGenerator<EventLine> {
   const progress: Progress = { query: question.query, cuts: 0, isOver: false, hasMore: false }
   const { signal } = question
@@ -136,8 +144,8 @@ async function* oneAnswer(
       progress.isOver = !line.hasMore && question.query.follow === undefined
     }
   } catch (error) {
-    // A body that breaks off is a cut; a refusal or a malformed line is not. Only a following reader waits longer
-    // than the patience of one request.
+    // A body that breaks off is a cut; a refusal or a malformed line is not. Only a reader that follows the events
+    // waits longer than the time limit of one request.
     const isFollowed = question.query.follow !== undefined
     const isFinal = error instanceof SealpostError && !(isFollowed && error.code === 'connection_lost')
     if (isFinal && !question.signal?.aborted) throw error
@@ -155,8 +163,8 @@ const cutOff = (): SealpostError =>
   new SealpostError('connection_lost', 'The response was interrupted repeatedly.', { isRetryable: true })
 
 /**
- * The media type of records, which are lines without base64. A record is the byte 100, its whole length, and five
- * fields, each after its number. The last record has no fields, and -1 for their number.
+ * The media type of records, which are lines without base64. A record consists of the byte 100, its length, the number
+ * of fields, and five length-prefixed fields. The last record has no fields, and -1 as their number.
  */
 export const RECORDS = 'application/octet-stream'
 
@@ -164,7 +172,7 @@ const FRONT_BYTES = 5
 const RECORD = 100
 const FIELDS = 5
 const END = -1
-/** A value and a body are 68 KiB each at most. */
+/** The maximum length of a record. A value and a body have up to 68 KiB each. */
 const RECORD_BYTES_MAX = 256 * 1024
 
 /** Yields the records of a response. The caller expects `end` last. @throws SealpostError `answer_malformed` */
@@ -213,7 +221,10 @@ function recordIn(bytes: Uint8Array): StreamLine {
   return { type: 'event', seq: wholeIn(seq), atUs: wholeIn(at), kind, value, body: kind === 3 ? body! : null }
 }
 
-/** Copies each field, so that one value that an application keeps does not hold others in memory. */
+/**
+ * Returns the fields of a record. Copies each field, so that a value that an application keeps does not hold others in
+ * memory.
+ */
 function fieldsIn(bytes: Uint8Array, view: DataView): (Uint8Array | null)[] {
   const fields: (Uint8Array | null)[] = []
   let at = 2

@@ -1,4 +1,6 @@
-/** Exports shared state and history, separate from the core so that a page loads them only if needed. */
+/**
+ * Exports shared state and history. They are separate from the core, so that a page loads them only if it needs them.
+ */
 import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
 import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -28,7 +30,7 @@ export type { MemberGrant, SpaceStatus } from './space-service.ts'
 export type { Written } from './space-writer.ts'
 export { type Moment, type SpaceTerms, State, type StateValue, type WriteOptions } from './state.ts'
 
-/** The space, and the peer that opens it, as for `connect`; the peer need not have a session. */
+/** The space and the peer that opens it, as for `connect`. The peer need not have a session. */
 export interface SpaceOptions {
   /** `wss://host[:port]`, or `ws://` on the same machine. If one address does not reply, the next one is tried. */
   readonly url: string | readonly string[]
@@ -45,25 +47,27 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
   /** Former identity keys. */
   readonly formerKeys?: readonly PeerKey[]
   /**
-   * The required signer of the terms of a mesh's space. Default: the signer when it was first opened. For a group, the
+   * Who must have signed the terms of a mesh's space. Default: the signer when it was first opened. For a group, the
    * signer is always the group's owner.
    */
   readonly owner?: PeerKey
   /**
-   * Stores what the member remembers beyond this process: the keys, and the newest entry seen of each key. From
-   * `openFileStore`, `openIndexedDbStore` or `MemoryStore`; not the store of the peer. `close` closes it. Default:
-   * none, and a rollback of the broker between two processes stays unnoticed.
+   * Stores what the member remembers beyond this process: the space's keys, and the newest entry of each key. Create it
+   * with `openFileStore`, `openIndexedDbStore` or `MemoryStore`; don't use the store of the peer. `close` closes it.
+   * Default: none; a rollback by the broker between two processes then stays unnoticed.
    */
   readonly store?: PeerStore
   /**
-   * The newest box key epochs seen: `peer.keyEpochs` of a peer of this process, or those of `openKeyEpochs`
-   * (`@sealpost/sdk/key-epochs`), so that the space trusts no key older than one seen in mail. Default: `store` saves
-   * the epochs that the space sees.
+   * The newest box key epochs that were seen: `peer.keyEpochs` of a peer in this process, or the result of
+   * `openKeyEpochs` (`@sealpost/sdk/key-epochs`). The space then trusts no key that is older than one seen in mail.
+   * Default: `store` saves the epochs that the space sees.
    */
   readonly keyEpochs?: KeyEpochs
-  /** Pads values so that the length of key and value together is a multiple of this. Default 1: no padding. */
+  /**
+   * Pads values so that the length of key and value together is a multiple of this. Default: 1, which means no padding.
+   */
   readonly bucketBytes?: number
-  /** The interval of checks for members that lack keys. Default 30 s; 0 checks only at the opening. */
+  /** How often to check for members that lack keys. Default: 30 s. 0 means only when the state is opened. */
   readonly maintainKeysEveryMs?: Millis
   /** Receives reports of the broker's misconduct. */
   readonly onEvent?: (event: StateEvent) => void
@@ -73,9 +77,11 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
 
 /** Options of the state's requests. */
 export interface StateRequestOptions {
-  /** How long a request is repeated while no address replies (default 1 minute), before it fails: `connection_lost`. */
+  /**
+   * How long a request is repeated while no address replies, before it fails with `connection_lost`. Default: 1 minute.
+   */
   readonly patienceMs?: Millis
-  /** Aborts every request, including those of the opening: they fail with `aborted`. */
+  /** Aborts every request, including those that open the state. They fail with `aborted`. */
   readonly signal?: AbortSignal
 }
 
@@ -83,7 +89,7 @@ const TEND_EVERY_MS = 30_000
 
 /**
  * Opens the state of a mesh or a group. Missing keys are requested again as needed.
- * @throws SealpostError `space_unknown` if the owner has set up no space or this peer does not belong to it;
+ * @throws SealpostError `space_unknown` if the owner has not set up a space or this peer does not belong to it;
  * `space_forged`, `store_foreign`, `store_corrupt`, and the broker's refusals
  * @example await using state = await openState({ ...place, group: group.id })
  */
@@ -98,13 +104,13 @@ export async function openState(options: OpenStateOptions): Promise<State> {
     keepTending(parts, options)
     return new State(parts)
   } catch (error) {
-    await store?.close().catch(() => undefined) // the first failure is the one to report
+    await store?.close().catch(() => undefined) // the first error is the one to report
     throw error
   }
 }
 
 /**
- * Sets up a space, or changes its terms. The first member that opens it makes its keys.
+ * Sets up a space, or changes its terms. The first member that opens it creates its keys.
  * @throws SealpostError `not_owner` unless the caller is an admin of the mesh or the group's owner; `space_malformed`,
  * `stale_epoch`
  * @example await setSpace({ ...place, group: group.id }, { historyFor: 'all' })
@@ -167,7 +173,7 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   const { identity, meshId, formerBoxKeys = [], owner = null, bucketBytes = 1, onEvent, store = null } = options
   const { access, calls } = callsOf(options)
   const { spaceId } = calls
-  // Runs in a microtask, because an exception of the application must not end up here.
+  // Called in a microtask, so that an exception from the application does not end up here.
   const tell = (told: TamperReport) => onEvent && queueMicrotask(() => onEvent({ ...told, spaceId }))
   const memory = new SpaceMemory(spaceId, store, records)
   const keep = memory.put.bind(memory)
@@ -183,7 +189,7 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   return { identity, access, calls, ring, memory, reader, tending, writing, reading, stop: new AbortController() }
 }
 
-/** Runs until the space is closed. A failure is retried, and reported to readers and writers. */
+/** Maintains the keys until the space is closed. After an error, tries again; readers and writers receive the error. */
 function keepTending(
   { tending, stop }: StateParts,
   { maintainKeysEveryMs: tendEveryMs = TEND_EVERY_MS, ports }: OpenStateOptions,
@@ -191,7 +197,7 @@ function keepTending(
   if (tendEveryMs === 0) return
   const { wait, random } = { ...PORTS, ...ports }
   const next = async (): Promise<void> => {
-    // The pause is random, so that members that open together don't all run at once.
+    // The pause is random, so that members that open the space together don't all run at the same time.
     await wait(tendEveryMs * (0.5 + random()), stop.signal)
     await tending.run().catch(() => undefined)
     return next()

@@ -1,10 +1,10 @@
 /**
- * Maintains the keys of a space: accepts the grants for this member, makes those that others lack, and changes to a new
- * key when someone has left, or has joined where new members may not read earlier contents. The first member to notice
- * makes the change; if two do, the broker's compare-and-set on the key epoch decides.
+ * Maintains the keys of a space: accepts the grants for this member, creates those that others lack, and changes to a
+ * new key when someone has left, or has joined a space in which new members may not read earlier contents. The first
+ * member that notices makes the change; if two do, the broker's compare-and-set on the key epoch decides.
  *
- * In a group the owner's statement decides who has left: a broker that denies a departure changes nothing. In the space
- * of a mesh nobody signs the members, so the broker's list decides.
+ * In a group, the owner's statement determines who has left, even if a broker denies it. In the space of a mesh, nobody
+ * signs the list of members, so the broker's list decides.
  */
 import {
   type BoxKeys,
@@ -31,26 +31,26 @@ export interface KeyMaintenanceParts {
   readonly identity: Identity
   readonly formerBoxKeys: readonly BoxKeys[]
   readonly keyEpochs: KeyEpochs
-  /** The required owner of a space of the whole mesh; if null, the owner seen first is trusted. */
+  /** The required owner of the space of the whole mesh. If null, the first owner seen is trusted. */
   readonly owner: PeerKey | null
   readonly tell: (told: TamperReport) => void
 }
 
 type SpaceAnswer = Pick<SpaceStatus, 'lastSeq' | 'keyEpoch'>
 
-/** The number of boxes per request: a box is about 500 bytes, unless it holds many keys. */
+/** The maximum number of boxes per request. A box has about 500 bytes, unless it contains many keys. */
 const GRANTS_AT_ONCE = 256
 const BOX_BYTES_AT_ONCE = 96 * 1024
-/** Other members may do the same concurrently. */
+/** The maximum number of rounds; other members may do the same concurrently. */
 const ROUNDS_MAX = 4
 
 export class KeyMaintenance {
   readonly #parts: KeyMaintenanceParts
   #underWay: Promise<SpaceStatus> | null = null
   #group: GroupStatement | null = null
-  /** The statement of `SpaceKeyRing.groupEpoch`, if this member has seen it. */
+  /** The statement with the epoch `SpaceKeyRing.groupEpoch`, if this member has seen it. */
   #vouched: GroupStatement | null = null
-  /** The last verdict on each peer's box key, so a refusal is reported once. */
+  /** The last verdict on each peer's box key, so that a refusal is reported only once. */
   readonly #verdicts = new Map<PeerKey, string>()
 
   constructor(parts: KeyMaintenanceParts) {
@@ -58,7 +58,10 @@ export class KeyMaintenance {
     this.#restore()
   }
 
-  /** Runs once at a time. @throws SealpostError `space_unknown`, `space_forged`, and whatever the requests throw */
+  /**
+   * Maintains the keys. Concurrent calls share one run. @throws SealpostError `space_unknown`, `space_forged`, and the
+   * errors of the requests
+   */
   run(): Promise<SpaceStatus> {
     this.#underWay ??= this.#rounds().finally(() => {
       this.#underWay = null
@@ -69,7 +72,7 @@ export class KeyMaintenance {
   /** Returns the broker's status of the space, after checking it against the known facts. */
   async checkStatus(): Promise<SpaceStatus> {
     const { calls } = this.#parts
-    const known = this.#pin // replies may arrive in another order than their requests
+    const known = this.#pin // replies may arrive in a different order than their requests
     const group = await calls.group()
     const status = await calls.status()
     const space = status.statement
@@ -125,7 +128,7 @@ export class KeyMaintenance {
         if (!(await this.#give(status)) || round >= ROUNDS_MAX) return status
       } catch (error) {
         const isLate = error instanceof SealpostError && error.code === 'stale_epoch'
-        if (!isLate || round >= ROUNDS_MAX) throw error // another member was first, so check again
+        if (!isLate || round >= ROUNDS_MAX) throw error // another member won the race, so check again
       }
     }
   }
@@ -154,11 +157,11 @@ export class KeyMaintenance {
       if (!ring.find(keyEpoch)) return calls.grantAnew(keyEpoch)
     }
     if (ring.size > before) await this.#keepKeys()
-    // Without a store, the next process needs the grants again.
+    // Only with a store, because otherwise the next process needs the grants again.
     if (memory.hasStore) await calls.fetched(grants.at(-1)!.keyEpoch)
   }
 
-  /** Returns null if the key is in the ring. */
+  /** Takes a grant. Returns null if its key is now in the ring. */
   #takeOne(keyEpoch: number, box: Uint8Array): string | null {
     const grant = this.#opened(box)
     if (!grant) return "a grant can't be opened"
@@ -167,7 +170,7 @@ export class KeyMaintenance {
     return this.#parts.ring.take({ ...grant, groupEpoch: Math.min(grant.groupEpoch, this.#group?.epoch ?? 0) })
   }
 
-  /** Returns whether the peer belongs to the space. The broker decides for a mesh, and the owner for a group. */
+  /** Returns whether the peer belongs to the space. For a mesh, the broker decides; for a group, the owner. */
   #belongs(peer: PeerKey): boolean {
     return !this.#group || this.#group.owner === peer || this.#group.members.includes(peer)
   }
@@ -180,8 +183,8 @@ export class KeyMaintenance {
   }
 
   /**
-   * Returns whether someone outside the group was given the newest key, or may have been: only between two consecutive
-   * statements does this member know everyone who was named.
+   * Returns whether someone outside the group was, or may have been, given the newest key. Only if this member has seen
+   * consecutive statements does it know everyone who was listed.
    */
   async #mustTurn({ historyFor }: SpaceStatement): Promise<boolean> {
     const [group, { ring }] = [this.#group, this.#parts]
@@ -199,13 +202,13 @@ export class KeyMaintenance {
     return false
   }
 
-  /** Returns whether any key was given, which makes another check worthwhile. */
+  /** Gives keys to members that lack them. Returns whether any key was given, because another check is then useful. */
   async #give(status: SpaceStatus): Promise<boolean> {
     const { ring } = this.#parts
     const { keyEpoch, departed, statement } = status
     if (keyEpoch === 0) return this.#turn(status)
     if (ring.newest > keyEpoch) return this.#turn(status) // `forget` accepts a rollback, but not an old key
-    if (ring.newest < keyEpoch) return false // other members have it
+    if (ring.newest < keyEpoch) return false // other members have the newest key
     const lacking = status.lacking.filter(({ peer }) => this.#belongs(peer))
     const isBarred = statement.historyFor !== 'all' && lacking.some((member) => member.keyEpoch === 0)
     if ((await this.#mustTurn(statement)) || departed > 0 || isBarred) return this.#turn(status)
@@ -229,12 +232,12 @@ export class KeyMaintenance {
     const self = identity.signing.publicKey
     const boxKeys = await this.#boxKeys(members.map(({ peer }) => peer).filter((peer) => peer !== self))
     boxKeys.set(self, identity.box.publicKey)
-    // The first request includes this member's own grant: the maker of a key must have it.
+    // The first request includes this member's own grant, because the creator of a key must have it.
     const ordered = [...members].sort((a, b) => Number(b.peer === self) - Number(a.peer === self))
-    if (next && ordered[0]?.peer !== self) return false // only a member makes keys
+    if (next && ordered[0]?.peer !== self) return false // only a member creates keys
     const grants = ordered.flatMap((member) => {
       const boxKey = boxKeys.get(member.peer)
-      if (!boxKey) return [] // the grant is made when its key is bound again
+      if (!boxKey) return [] // the grant is created once the member's key has a valid binding again
       return [{ peer: member.peer, box: this.#boxFor(member, boxKey, { statement, keyEpoch, ...(next && { next }) }) }]
     })
     let stands = expects
@@ -245,7 +248,10 @@ export class KeyMaintenance {
     return grants.length > 0
   }
 
-  /** Returns the keys that their peers signed and that are not older than one seen before: see `KeyDirectory`. */
+  /**
+   * Returns the box keys that their peers have signed and that are not older than those seen before (see
+   * `KeyDirectory`).
+   */
   async #boxKeys(peers: readonly PeerKey[]): Promise<Map<PeerKey, Uint8Array>> {
     const { calls, keyEpochs, tell } = this.#parts
     const wanted = new Map(peers.map((peer) => [peer, keyEpochs.of(peer)]))
@@ -283,13 +289,16 @@ export class KeyMaintenance {
   }
 }
 
-/** Returns a sentence, or null if nothing known is lost. */
+/** Returns a sentence about what the broker has lost; null if it has everything that is known. */
 function lostOf({ lastSeq, keyEpoch }: SpaceAnswer, known: SpacePin): string | null {
   if (lastSeq < known.seq) return 'fewer events'
   return keyEpoch < known.keyEpoch ? 'an older key' : null
 }
 
-/** Returns the first epoch whose key a member may have: of all keys, those since it joined, or the newest one. */
+/**
+ * Returns the first epoch whose key a member may have. It may have all keys, those since it joined, or only the newest
+ * one.
+ */
 function fromOf(
   { historyFor }: SpaceStatement,
   { granted, keyEpoch, isSelf }: { granted: number; keyEpoch: number; isSelf: boolean },

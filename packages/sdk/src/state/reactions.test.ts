@@ -67,7 +67,7 @@ test('no member reacts in the name of another, and malformed values do not count
   await bob.state.set('reactions/m3', ['👍'])
   const hers = await openReactions(ann.state)
   expect(hers.targets).toEqual([])
-  await hers.add('m1', '🎉') // over the value that Bob wrote
+  await hers.add('m1', '🎉') // replaces the value that Bob wrote
   expect(countsOf(hers, 'm1')).toEqual({ '🎉': [1, true] })
   await hers.close()
 })
@@ -76,7 +76,7 @@ test('two processes of one member lose none of their reactions', async () => {
   const { space, ann } = await crew()
   const again = await space.open(ann.identity)
   const [one, other] = [await openReactions(ann.state), await openReactions(again.state)]
-  await Promise.all([one.close(), other.close()]) // neither sees the other
+  await Promise.all([one.close(), other.close()]) // neither process sees the other's changes
   await one.add('m1', '👍')
   await other.add('m1', '🎉')
   await one.remove('m1', '👍')

@@ -1,7 +1,7 @@
 /**
- * Counts reactions to messages as they arrive. Each member keeps its own reactions to one target under one key, so
- * neither writing nor reading a target becomes slower with the number of its reactions. The broker sees neither keys
- * nor values, so it can't count them. A member counts only reactions that their author has signed.
+ * Counts reactions to messages as they arrive. The reactions of one member to one target are stored under one key, so
+ * neither writing nor reading becomes slower with the number of reactions to a target. The broker sees neither keys nor
+ * values, so it can't count them. A member counts only reactions that their author has signed.
  */
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -11,21 +11,21 @@ import type { State } from './state.ts'
 
 export interface ReactionCount {
   readonly count: number
-  /** The authors, each proven by a signature. */
+  /** The members that reacted, each proven by a signature. */
   readonly authors: ReadonlySet<PeerKey>
   /** Whether this member is one of them. */
   readonly isOwn: boolean
 }
 
 export interface ReactionsOptions {
-  /** Called with a target whose counts have changed, after the opening. */
+  /** Called with each target whose counts change after `openReactions` has resolved. */
   readonly onChange?: (target: string) => void
 }
 
 /** One member's reactions to one target. */
 interface Vote {
   readonly revision: number
-  /** Whether the key holds a value, possibly an invalid one. */
+  /** Whether the key has a value, which may be invalid. */
   readonly isSet: boolean
   readonly reactions: readonly string[]
 }
@@ -33,9 +33,9 @@ interface Vote {
 const PREFIX = 'reactions/'
 const AUTHOR_HEX = 64
 export const REACTION_BYTES_MAX = 64
-/** The limit per member and target. */
+/** The maximum number of reactions per member and target. */
 export const REACTIONS_MAX = 16
-/** Two processes of one member overwrite each other's key; after this many attempts the write fails. */
+/** Two processes of one member may overwrite each other's value. After this many attempts, the write fails. */
 const TRIES_MAX = 16
 
 export class Reactions implements AsyncDisposable {
@@ -46,7 +46,7 @@ export class Reactions implements AsyncDisposable {
   readonly #votes = new Map<string, Vote>()
   /** The authors by target and reaction. */
   readonly #authors = new Map<string, Map<string, Set<PeerKey>>>()
-  /** This member's last pending change by target. */
+  /** This member's last pending change, by target. */
   readonly #lanes = new Map<string, Promise<unknown>>()
   #watching: Promise<void> = Promise.resolve()
   #failure: unknown = null
@@ -66,7 +66,8 @@ export class Reactions implements AsyncDisposable {
   }
 
   /**
-   * Returns how often each reaction was given to the target, as far as this member has received them; sends no request.
+   * Returns how often each reaction was given to the target, as far as this member has received the reactions. Sends no
+   * request.
    * @throws SealpostError the error that ended the reading of changes, such as `state_rolled_back`
    * @example const count = votes.of('message 1').get('👍')?.count ?? 0
    */
@@ -78,14 +79,14 @@ export class Reactions implements AsyncDisposable {
     return counts
   }
 
-  /** Targets that have reactions. */
+  /** The targets that have reactions. */
   get targets(): string[] {
     return [...this.#authors.keys()]
   }
 
   /**
-   * Resolves when the broker has stored the reaction durably. Has no effect if the reaction was already given.
-   * @throws SealpostError `reaction_malformed`, and whatever `State.set` throws
+   * Adds a reaction. Resolves when the broker has stored it durably. Has no effect if the reaction was already given.
+   * @throws SealpostError `reaction_malformed`, and the errors of `State.set`
    * @example await votes.add('message 1', '👍')
    */
   async add(target: string, reaction: string): Promise<void> {
@@ -99,7 +100,7 @@ export class Reactions implements AsyncDisposable {
   }
 
   /**
-   * Has no effect if the reaction was not given. @throws whatever `State.set` throws
+   * Removes a reaction. Has no effect if the reaction was not given. @throws the errors of `State.set`
    * @example await votes.remove('message 1', '👍')
    */
   async remove(target: string, reaction: string): Promise<void> {
@@ -133,11 +134,14 @@ export class Reactions implements AsyncDisposable {
     if (target !== null) this.#onChange(target)
   }
 
-  /** Serializes the changes of one target: each names the previous revision. */
+  /**
+   * Changes the reactions to a target. Changes to one target are serialized, because each refers to the previous
+   * revision.
+   */
   async #change(target: string, next: (own: readonly string[]) => readonly string[]): Promise<void> {
     const former = this.#lanes.get(target)
     const own = Promise.resolve(former)
-      .catch(() => undefined) // reported to the caller
+      .catch(() => undefined) // the error is reported to the caller
       .then(() => this.#inTurn(target, next))
     this.#lanes.set(target, own)
     return own.finally(() => {
@@ -177,7 +181,9 @@ export class Reactions implements AsyncDisposable {
     else this.#count(place, { ...NO_VOTE, revision: this.#votes.get(place.key)?.revision ?? 0 })
   }
 
-  /** @returns the target whose counts may have changed; null if the entry is not a reaction or not new */
+  /**
+   * Counts an entry. @returns the target whose counts may have changed; null if the entry is not a reaction or not new
+   */
   #take(event: StateEntry | StateDeletion): string | null {
     const place = placeOf(event.key)
     if (!place || (this.#votes.get(place.key)?.revision ?? 0) >= event.revision) return null
@@ -208,7 +214,7 @@ export class Reactions implements AsyncDisposable {
 }
 
 /**
- * Reads the existing reactions, and from then on every change. @throws whatever `State.list` throws
+ * Reads the existing reactions and, from then on, every change. @throws the errors of `State.list`
  * @example const votes = await openReactions(state)
  */
 export const openReactions = (state: State, options: ReactionsOptions = {}): Promise<Reactions> =>

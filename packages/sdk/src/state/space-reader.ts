@@ -20,23 +20,23 @@ import {
 import { type EventLine, eventLines, type StreamQuery, timeText } from './event-stream.ts'
 import type { SpaceKeyRing, SpaceService } from './space-service.ts'
 
-/** A recorded message to the group. */
+/** A message to the group in the history. */
 export interface HistoryMessage {
   readonly type: 'message'
-  /** Owned by the caller. */
+  /** The body. The caller owns the bytes. */
   readonly body: Uint8Array
   readonly thread: string | null
   /** The reference to an attached file, as in `Message`. */
   readonly attachment: string | null
-  /** Proven by a signature. */
+  /** The author, proven by a signature. */
   readonly author: PeerKey
-  /** The time by the author's clock. */
+  /** When the message was sent, according to the author's clock. */
   readonly sentAtMs: Millis
   readonly seq: number
   readonly atUs: number
 }
 
-/** A message sealed under a key that this member was not given. */
+/** A message that is sealed under a key that this member does not have. */
 export interface SealedMessage extends Pick<HistoryMessage, 'author' | 'sentAtMs' | 'seq' | 'atUs'> {
   readonly type: 'sealed'
   readonly keyHash: null
@@ -68,9 +68,9 @@ export interface WatchQuery {
   readonly signal?: AbortSignal | undefined
 }
 
-/** The number of events per page; further pages are read as needed. */
+/** The number of events per page; more pages are read as needed. */
 const PAGE_MAX = 500
-/** The pause between two attempts, 1 s on average. */
+/** The pause between two polls, 1 s on average, as an argument of `pause`. */
 const POLL_PAUSE = 2
 
 export class SpaceReader {
@@ -80,7 +80,7 @@ export class SpaceReader {
     this.#parts = parts
   }
 
-  /** Yields the last entry of each key at that moment, or now if `atUs` is null. Includes deleted entries. */
+  /** Yields the last entry of each key at that time, or the current one if `atUs` is null. Includes deleted entries. */
   async *entries(atUs: number | null, signal?: AbortSignal): AsyncGenerator<StateChange> {
     const known = atUs === null ? this.#parts.memory.snapshot() : NOTHING
     const atLeast = (keyHash: string) => known.get(keyHash)?.revision ?? 0
@@ -93,7 +93,7 @@ export class SpaceReader {
         this.#refuse({ type: 'entry_forged', reason: 'an entry is later than the requested time' })
       const change = this.#parts.reader.read(line, { atLeast })
       const keyHash = keyHashOf(line)
-      // Entries may change while they are read, and may come again after a cut.
+      // The current entries may change while they are read, and may arrive again after a cut.
       if (atUs !== null && seen.has(keyHash))
         this.#report({ type: 'entry_forged', reason: 'a key was returned twice', keyHash })
       seen.add(keyHash)
@@ -127,12 +127,15 @@ export class SpaceReader {
       left -= 1
       if (left === 0) return
     }
-    // Events expire from the front, so a reply without any event proves nothing.
+    // The oldest events expire, so a reply without any event proves nothing.
     if (last > 0 && last < newest && toUs === undefined)
       this.#report({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
   }
 
-  /** Yields the events after a number; without a history (`isWhole` false), the last value of each changed key. */
+  /**
+   * Yields the events after a number. Without a history (`isWhole` is false), yields the last value of each changed
+   * key.
+   */
   async *watch({ after, isWhole, signal }: WatchQuery): AsyncGenerator<HistoryEvent> {
     const query = { after, follow: 1 }
     const lines = isWhole ? this.#lines({ of: 'history', query, signal }) : this.#poll(after, signal)
@@ -179,7 +182,7 @@ export class SpaceReader {
     return ring.newest > before
   }
 
-  /** The newest key epoch for which newer keys were looked up. Each epoch is looked up once. */
+  /** The newest key epoch for which keys were looked up. Each epoch is looked up only once. */
   #newestTried = -1
 
   async #message(line: EventLine, chains: EventOrder): Promise<HistoryMessage | SealedMessage> {
@@ -211,7 +214,9 @@ export class SpaceReader {
     throw tampered(told)
   }
 
-  /** Entries known at the request, and unchanged since, must be in the reply. */
+  /**
+   * Checks that the reply contains all entries that were known at the time of the request and have not changed since.
+   */
   #checkAll(known: ReadonlyMap<string, KnownEntry>, seen: ReadonlySet<string>): void {
     for (const [keyHash, { revision, isDeleted }] of known) {
       const isUnchanged = this.#parts.memory.find(keyHash)?.revision === revision
@@ -230,8 +235,8 @@ const NOTHING: ReadonlyMap<string, KnownEntry> = new Map()
 const keyHashOf = ({ value }: EventLine): string => toHex(value.subarray(37, 69))
 
 /**
- * Tracks the position of one reading of the history: the last event of each key and of each author's stream, which
- * reveals missing and inserted events. Each reading starts over.
+ * The position of one reading of the history: the last event of each key and of each author's stream. It reveals
+ * missing and inserted events. Each reading starts again.
  */
 interface Link {
   readonly place: number
@@ -252,7 +257,9 @@ export class EventOrder {
     return Math.max(0, this.#seq)
   }
 
-  /** Checks the next event. `isWhole`: every event is expected, not only the last one of each key. */
+  /**
+   * Checks the number of the next event. `isWhole`: whether every event is expected, not only the last one of each key.
+   */
   passed(seq: number, isWhole: boolean): TamperReport | null {
     const former = this.#seq
     if (seq <= former) return { type: 'state_rolled_back', reason: `event ${seq} comes after event ${former}` }

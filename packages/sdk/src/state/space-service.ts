@@ -20,7 +20,7 @@ import { chunksOf } from '../outbox/lane.ts'
 import type { Access, Ask } from './access.ts'
 import { linesOf, microseconds, RECORDS, recordsOf, type StreamLine, type StreamQuery, whole } from './event-stream.ts'
 
-/** A member and the newest key epoch granted to it; 0 if none. */
+/** A member and the newest key epoch that was granted to it; 0 if there is none. */
 export interface MemberGrant {
   readonly peer: PeerKey
   readonly keyEpoch: number
@@ -34,20 +34,23 @@ export interface SpaceStatus {
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** The start of the complete history, in microseconds since 1970; null without one. */
+  /** When the complete history begins, in microseconds since 1970; null if there is none. */
   readonly horizonUs: number | null
   readonly memberCount: number
   /** The number of former members that have the newest key. */
   readonly departed: number
   /** Members without the newest key. */
   readonly lacking: readonly MemberGrant[]
-  /** This peer's grants that it has not fetched, ascending by epoch. */
+  /** Grants that this peer has not confirmed yet, ascending by epoch. */
   readonly grants: readonly { readonly keyEpoch: number; readonly box: Uint8Array }[]
 }
 
 export interface NewGrants {
   readonly keyEpoch: number
-  /** The newest key epoch at the broker before this request: `keyEpoch`, or the previous one for a new key. */
+  /**
+   * The newest key epoch that the broker must have before this request: `keyEpoch`, or the previous epoch for a new
+   * key.
+   */
   readonly expects: number
   readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
 }
@@ -57,7 +60,7 @@ export type EntryWriteOutcome =
   | { readonly outcome: 'conflict'; readonly entry: Uint8Array | null }
   | { readonly outcome: 'too_large' | 'quota' | 'malformed' | 'stale_key_epoch' | 'busy' | 'unknown_space' }
 
-/** The broker sends a keep-alive every 15 s on a response without events. */
+/** On a response without events, the broker sends a keep-alive every 15 s. */
 const SILENT_MAX_MS = 40_000
 
 export class SpaceService {
@@ -73,7 +76,7 @@ export class SpaceService {
     this.#mesh = `/v1/meshes/${meshId}`
   }
 
-  /** Returns the status. `statement` is null if no owner signed it. @throws SealpostError `space_unknown` */
+  /** Returns the status. `statement` is null unless its owner signed it. @throws SealpostError `space_unknown` */
   async status(): Promise<Omit<SpaceStatus, 'statement'> & { statement: SpaceStatement | null }> {
     const reply = await this.#json({ method: 'GET', path: '' })
     return {
@@ -91,7 +94,7 @@ export class SpaceService {
     }
   }
 
-  /** @throws SealpostError `stale_epoch`, `not_owner` */
+  /** Publishes the terms of the space. @throws SealpostError `stale_epoch`, `not_owner` */
   async declare({ bytes }: SpaceStatement): Promise<void> {
     await this.#access.ask({ method: 'PUT', path: this.#path(''), body: { statement: toBase64url(bytes) } })
   }
@@ -106,7 +109,7 @@ export class SpaceService {
     }
   }
 
-  /** @throws SealpostError `stale_epoch` */
+  /** Stores grants for members. @throws SealpostError `stale_epoch` */
   async grant({ keyEpoch, expects, grants }: NewGrants): Promise<void> {
     const boxes = grants.map(({ peer, box }) => ({ peer, box: toBase64url(box) }))
     await this.#access.ask({ method: 'POST', path: this.#path('/grants'), body: { keyEpoch, expects, grants: boxes } })
@@ -117,12 +120,12 @@ export class SpaceService {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`) })
   }
 
-  /** Reports grants that open nothing, so that a member grants again. */
+  /** Reports a grant that can't be opened, so that a member creates another one. */
   async grantAnew(keyEpoch: number): Promise<void> {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`), query: { replace: 'true' } })
   }
 
-  /** Results are in the order of the entries. */
+  /** Writes entries. The results are in the order of the entries. */
   async write(entries: readonly Uint8Array[]): Promise<EntryWriteOutcome[]> {
     const reply = await this.#json({ method: 'POST', path: '/entries', body: { entries: entries.map(toBase64url) } })
     const outcomes = listed(reply.outcomes).map(outcomeOf)
@@ -212,9 +215,9 @@ function outcomeOf({ outcome, seq, at, entry }: Record<string, unknown>): EntryW
   }
 }
 
-/** The keys of a space that this member has: its name key, and a space key for each granted epoch. */
+/** The mesh and space to which the keys in this file belong. */
 type Place = Omit<KeyScope, 'keyEpoch'>
-/** A key that was not given to anyone yet. */
+/** A key that nobody has been given yet. */
 export interface NextKey {
   readonly keyEpoch: number
   readonly groupEpoch: number
@@ -229,7 +232,7 @@ export class SpaceKeyRing {
   readonly #place: Place
   readonly #keys = new Map<number, Uint8Array>()
   #nameKey: Uint8Array | null = null
-  /** For the newest key, see `KeyGrant`. */
+  /** The group epoch of the newest key; see `KeyGrant`. */
   #groupEpoch = 0
 
   constructor(place: Place) {
@@ -243,7 +246,7 @@ export class SpaceKeyRing {
   get newest(): number {
     return Math.max(0, ...this.#keys.keys())
   }
-  /** The group epoch whose members alone were given the newest key, as far as its granters know. */
+  /** The group epoch whose members were the only ones to be given the newest key, as far as its granters know. */
   get groupEpoch(): number {
     return this.#groupEpoch
   }
@@ -286,7 +289,7 @@ export class SpaceKeyRing {
     return { keyEpoch: this.newest + 1, groupEpoch, key: newSpaceKey(), nameKey: this.#nameKey ?? newSpaceKey() }
   }
 
-  /** Returns a grant of the keys from one epoch on, including a new one, if there is one. */
+  /** Returns a grant of all keys from one epoch on, including the next key, if there is one. */
   grantTo(member: PeerKey, { granter, from, next }: { granter: PeerKey; from: number; next?: NextKey }): KeyGrant {
     const keys = [...this.#keys].map(([keyEpoch, key]) => ({ keyEpoch, key }))
     const all = (next ? [...keys, next] : keys).filter(({ keyEpoch }) => keyEpoch >= from)

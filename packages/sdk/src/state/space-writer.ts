@@ -1,6 +1,7 @@
 /**
- * Sends changes to the broker. Changes of one key are serialized, since each names the previous one; changes of several
- * keys share a request. One request is in flight at a time, and the next takes all changes that have accumulated.
+ * Sends changes to the broker. Changes to one key are serialized, because each refers to the previous one. Changes to
+ * several keys share a request. One request is in flight at a time; the next one contains all changes that have
+ * accumulated.
  */
 import {
   ENTRY_KEY_BYTES_MAX,
@@ -20,7 +21,7 @@ import type { EntryWriteOutcome, SpaceKeyRing, SpaceService } from './space-serv
 /** A stored change. */
 export interface Written {
   readonly revision: number
-  /** As in `StateEntry`; null if the reply was lost and another change followed. */
+  /** The event number, as in `StateEntry`; null if the reply was lost and another change followed. */
   readonly seq: number | null
   readonly atUs: number | null
   readonly author: PeerKey
@@ -30,7 +31,7 @@ export interface KeyChange {
   readonly key: string
   /** Null if the key is deleted. */
   readonly value: Uint8Array | null
-  /** The write fails unless this is the current revision, or 0 and the key holds no value. */
+  /** If set, the write fails unless this is the current revision, or is 0 and the key has no value. */
   readonly ifRevision: number | undefined
 }
 
@@ -48,10 +49,13 @@ export interface SpaceWriterParts {
   readonly pause: (tries: number) => Promise<void>
 }
 
-/** A member may write a key against many others; the last attempt is reported. */
+/**
+ * The maximum number of attempts, since many members may write the same key. The result of the last attempt is
+ * reported.
+ */
 const TRIES_MAX = 16
 const BATCH_MAX = 256
-/** The maximum of a request of 256 KB, in base64. */
+/** The maximum bytes of entries in a request. In base64, they fit into a request of 256 KB. */
 const BATCH_BYTES = 128 * 1024
 
 interface PendingWrite {
@@ -62,7 +66,7 @@ interface PendingWrite {
 
 export class SpaceWriter {
   readonly #parts: SpaceWriterParts
-  /** The last pending change by key hash. */
+  /** The last pending change, by key hash. */
   readonly #lanes = new Map<string, Promise<unknown>>()
   #waiting: PendingWrite[] = []
   #isSending = false
@@ -72,14 +76,14 @@ export class SpaceWriter {
   }
 
   /**
-   * @throws SealpostError `state_conflict`, `maybe_sent`, `key_missing`, `state_key_malformed`, `value_too_large`,
-   *   `state_full`, and whatever the requests throw
+   * Writes a value. @throws SealpostError `state_conflict`, `maybe_sent`, `key_missing`, `state_key_malformed`,
+   * `value_too_large`, `state_full`, and the errors of the requests
    */
   async write(change: KeyChange): Promise<Written> {
     const keyHash = keyHashOf(await this.#nameKey(change), change.key)
     const former = this.#lanes.get(keyHash)
     const own = Promise.resolve(former)
-      .catch(() => undefined) // reported to the caller
+      .catch(() => undefined) // the error is reported to the caller
       .then(() => this.#inTurn(change, keyHash))
     this.#lanes.set(keyHash, own)
     return own.finally(() => {
@@ -114,7 +118,7 @@ export class SpaceWriter {
     return this.#parts.memory.find(keyHash)?.revision ?? 0
   }
 
-  /** Looks up the entry if it is unknown. A known entry with another revision needs no request. */
+  /** Checks the revision. Looks the entry up if it is unknown; a known entry with another revision needs no request. */
   async #checkRevision({ ifRevision }: KeyChange, keyHash: string): Promise<void> {
     if (ifRevision === undefined) return
     if (ifRevision > this.#currentRevision(keyHash)) await this.#parts.lookup(keyHash)
@@ -135,7 +139,7 @@ export class SpaceWriter {
     return sealEntry(identity.signing, draft, { nameKey: ring.nameKey, spaceKey })
   }
 
-  /** Sends an entry, and after a lost reply sends the same bytes again, which is idempotent. */
+  /** Sends an entry. If the reply is lost, sends the same bytes again, which is idempotent. */
   async #send(entry: SignedEntry): Promise<EntryWriteOutcome> {
     try {
       return await this.#queued(entry.bytes)
@@ -145,7 +149,7 @@ export class SpaceWriter {
     }
   }
 
-  /** Returns null for another attempt. */
+  /** Handles the outcome of a write. Returns null if another attempt is needed. */
   async #handleOutcome(
     outcome: EntryWriteOutcome,
     entry: SignedEntry,

@@ -23,15 +23,18 @@ import type { HistoryEvent, SpaceReader } from './space-reader.ts'
 import type { SpaceKeyRing, SpaceService, SpaceStatus } from './space-service.ts'
 import type { SpaceWriter, Written } from './space-writer.ts'
 
-/** Bytes are stored as they are, text as UTF-8, anything else as JSON. */
+/** A value. Bytes are stored as they are, strings as UTF-8, and everything else as JSON. */
 export type StateValue = Uint8Array | string | number | boolean | null | object
 
 export interface WriteOptions {
-  /** The write fails with `state_conflict` unless this is the current revision, or 0 and the key holds no value. */
+  /**
+   * If set, the write fails with `state_conflict` unless this is the current revision, or is 0 and the key has no
+   * value.
+   */
   readonly ifRevision?: number
 }
 
-/** A moment: microseconds since 1970, or text or milliseconds that `Date` accepts. */
+/** A point in time: a `Date`, or microseconds since 1970. */
 export type Moment = Date | { readonly us: number }
 
 export interface StateParts {
@@ -44,14 +47,14 @@ export interface StateParts {
   readonly tending: KeyMaintenance
   readonly writing: SpaceWriter
   readonly reading: SpaceReader
-  /** Stops the background work. */
+  /** Stops the background work when it is aborted. */
   readonly stop: AbortController
 }
 
 export class State implements MessageRecorder, AsyncDisposable {
   readonly spaceId: SpaceId
   readonly #parts: StateParts
-  /** The next positions of this process's streams that end with a stored message, least recently used first. */
+  /** The next positions in those streams of this process whose last message is stored, least recently used first. */
   readonly #streams: RecordPosition[] = []
   /** The next positions after records that are not known to be stored. */
   readonly #sealed = new WeakMap<Uint8Array, RecordPosition>()
@@ -67,13 +70,13 @@ export class State implements MessageRecorder, AsyncDisposable {
     return this.#parts.identity.signing.publicKey
   }
 
-  /** Whether this member has the keys; otherwise reading and writing fail with `key_missing`. */
+  /** Whether this member has the keys. Otherwise, reading and writing fail with `key_missing`. */
   get hasKeys(): boolean {
     return this.#parts.ring.nameKey !== null
   }
 
   /**
-   * Returns the space as its owner signed it, and the broker's report: sizes, and members that lack keys.
+   * Returns the terms that the owner has signed, and the broker's report: sizes, and members that lack keys.
    * @example const { statement } = await state.status()
    */
   status(): Promise<SpaceStatus> {
@@ -81,8 +84,8 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Takes keys made for this member, and makes those that others lack. Runs at the opening and every half minute, so an
-   * explicit call is rarely needed.
+   * Accepts keys that were granted to this member, and grants those that others lack. This happens when the state is
+   * opened and every half minute, so an explicit call is rarely needed.
    * @example await state.maintainKeys()
    */
   maintainKeys(): Promise<SpaceStatus> {
@@ -90,9 +93,9 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Resolves when the broker has stored the value durably. Without `ifRevision` the last write wins.
-   * @throws SealpostError `state_conflict` with `ifRevision`; `maybe_sent` if no reply came; `value_too_large`,
-   *   `state_key_malformed`, `state_full`, `key_missing`
+   * Sets a value. Resolves when the broker has stored it durably. Without `ifRevision`, the last write wins.
+   * @throws SealpostError `state_conflict` with `ifRevision`; `maybe_sent` if no reply arrived; `value_too_large`,
+   * `state_key_malformed`, `state_full`, `key_missing`
    * @example const { seq } = await state.set('topic', { drink: 'tea' })
    */
   set(key: string, value: StateValue, { ifRevision }: WriteOptions = {}): Promise<Written> {
@@ -100,7 +103,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Deletes the value; the key's revisions continue. @throws whatever `set` throws
+   * Deletes the value; the key's revisions continue. @throws the errors of `set`
    * @example await state.delete('topic')
    */
   delete(key: string, { ifRevision }: WriteOptions = {}): Promise<Written> {
@@ -121,7 +124,7 @@ export class State implements MessageRecorder, AsyncDisposable {
 
   /**
    * Yields all current values, in the order in which they were set. Skips values that this member can't open. @throws
-   * whatever `get` throws
+   * the errors of `get`
    * @example for await (const entry of state.list()) console.log(entry.key)
    */
   async *list({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<StateEntry> {
@@ -130,8 +133,8 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Yields all values as they were at a moment. Resumes after a cut.
-   * @throws SealpostError `before_horizon`, `moment_in_future`, and whatever `list` throws
+   * Yields all values as they were at a point in time. Resumes after a cut.
+   * @throws SealpostError `before_horizon`, `moment_in_future`, and the errors of `list`
    * @example for await (const entry of state.replay({ at: new Date('2030-01-01') })) console.log(entry.key)
    */
   async *replay({ at, signal }: { at: Moment; signal?: AbortSignal }): AsyncGenerator<StateEntry> {
@@ -140,7 +143,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Yields the changes and messages between two moments, oldest first. @throws whatever `replay` throws
+   * Yields the changes and messages between two points in time, oldest first. @throws the errors of `replay`
    * @example for await (const event of state.history({ limit: 100 })) console.log(event.type)
    */
   async *history(
@@ -153,7 +156,8 @@ export class State implements MessageRecorder, AsyncDisposable {
 
   /**
    * Yields every change from now on, or after the event number `after`, until the loop ends. Resumes after a cut,
-   * without omissions. Without a history, only the last of several changes of a key in the meantime is yielded.
+   * without omissions. Without a history, if a key has changed several times since the last read, only the last change
+   * is yielded.
    * @example for await (const event of state.watch()) console.log(event.type)
    */
   async *watch({ after, signal }: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<HistoryEvent> {
@@ -164,7 +168,10 @@ export class State implements MessageRecorder, AsyncDisposable {
     yield* this.#parts.reading.watch({ after: after ?? lastSeq, isWhole, signal: stop })
   }
 
-  /** The SDK calls `checkNote`, `sealRecord` and `recorded` for `group.send(text, { recordIn: state })`. */
+  /**
+   * Called by the SDK for `group.send(text, { recordIn: state })`, like `sealRecord` and `recorded`. Checks that the
+   * note fits into a record.
+   */
   checkNote(note: Note | undefined): void {
     if (!this.hasKeys) throw noKey()
     const whole = { ...note, group: this.spaceId, groupEpoch: GROUP_EPOCH_LAST }
@@ -175,7 +182,10 @@ export class State implements MessageRecorder, AsyncDisposable {
     )
   }
 
-  /** Seals a record. It never names a predecessor that may be missing or come later: readers would report a gap. */
+  /**
+   * Seals a record. It never refers to a predecessor that may be missing or be stored later, because readers would
+   * report a gap.
+   */
   sealRecord({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
     const keyEpoch = ring.newest
@@ -195,8 +205,8 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Trusts the broker's current state again, for one key or for all. Call it after an operator has restored the
-   * broker's database from an older backup, which looks like any other rollback.
+   * Forgets what is known about one key or all keys, so that the broker's current state is trusted again. Call this
+   * after an operator has restored the broker's database from an older backup, which looks like any other rollback.
    * @example await state.forget()
    */
   async forget(key?: string): Promise<void> {
@@ -249,7 +259,7 @@ export type SpaceTerms = Partial<Pick<SpaceFields, 'historyFor' | 'keepSeconds' 
 const KEEP_SECONDS = 30 * 86_400
 const KEEP_BYTES = 10 * 2 ** 30
 
-/** @throws SealpostError `space_malformed` */
+/** Completes and checks terms. @throws SealpostError `space_malformed` */
 export function checkedTerms({ historyFor = 'all', ...terms }: SpaceTerms): Pick<SpaceFields, keyof SpaceTerms> {
   const isKept = historyFor !== 'none'
   const { keepSeconds = isKept ? KEEP_SECONDS : 0, keepBytes = isKept ? KEEP_BYTES : 0, keepsMessages = false } = terms

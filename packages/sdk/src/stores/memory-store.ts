@@ -1,4 +1,4 @@
-/** Stores records in memory while the object exists, for tests and to pass a peer's state to a new `Peer`. */
+/** Stores records in memory as long as the object exists, for tests and to pass a peer's state to a new `Peer`. */
 import { SealpostError } from '../errors.ts'
 import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
 
@@ -11,7 +11,7 @@ export class MemoryStore implements PeerStore {
     this.#records = new Map(records)
   }
 
-  /** The records for the next store. */
+  /** The current records, for the next store. */
   get records(): ReadonlyMap<string, StoreRecord> {
     return this.#records
   }

@@ -18,16 +18,17 @@ import { SealpostError } from '../errors.ts'
 import type { GroupMessageTerms, OutgoingTerms } from '../outbox/lane.ts'
 
 /**
- * One store belongs to one peer, and to one process at a time.
- * @throws SealpostError from every method: `store_failed` when the disk or the platform refuses a request, and for
- * every later request
+ * A store. It belongs to one peer, and to one process at a time.
+ * @throws SealpostError from every method: `store_failed` if the disk or the platform refuses a request, and for every
+ * later request
  */
 export interface PeerStore {
   /** Returns all records, in any order. Called once, before the first `write`. */
   load(): Promise<StoreRecord[]>
   /**
-   * Stores the whole batch or nothing. Resolves when it would survive a power loss. The next call comes after the
-   * reply, so changes that accumulate meanwhile form one batch. Records and their bytes are never changed afterwards.
+   * Stores the whole batch or nothing. Resolves once the batch would survive a power loss. The next call is made only
+   * after that, so changes that accumulate in the meantime form one batch. Records and their bytes are never changed
+   * afterwards.
    */
   write(changes: readonly StoreChange[]): Promise<void>
   /** Lets another process open the store. Called once, after the last reply. */
@@ -63,7 +64,7 @@ interface Outgoing {
   readonly terms: OutgoingTerms
 }
 
-/** A post that is not sealed yet. Its body is stored in clear. */
+/** A post that is not sealed yet. Its body is stored unencrypted. */
 export interface WaitingRecord extends Outgoing {
   readonly kind: 'waiting'
   readonly bytes: Uint8Array
@@ -80,7 +81,7 @@ export interface SealedRecord extends Outgoing {
 
 export type OutboxRecord = WaitingRecord | SealedRecord
 
-/** The body of a message to a group; posts name it by id in their terms. */
+/** The body of a message to a group. The terms of its posts contain its id. */
 export interface SharedBodyRecord {
   readonly kind: 'group'
   readonly groupId: GroupId
@@ -88,7 +89,7 @@ export interface SharedBodyRecord {
   readonly bodyId: string
   readonly terms: GroupMessageTerms
   readonly isSecond: boolean
-  /** Members for whom it must be sealed again. */
+  /** Members for whom the message must be sealed again. */
   readonly owed: readonly PeerKey[]
   /** The length of the history record; absent or 0 if there is none. */
   readonly recordBytes?: number
@@ -115,12 +116,12 @@ export interface SettledIdRecord {
   readonly rank: number
 }
 
-/** A rejected message. Its mark, or a `loose` record, counts it as settled. */
+/** A rejected message. Another record (the settled ranges, or `loose`) marks it as settled. */
 export interface RejectedRecord {
   readonly kind: 'rejected'
   readonly sender: PeerKey
   readonly envelopeId: EnvelopeId
-  /** The rejected delivery. A redriven message is another delivery. */
+  /** The rejected delivery. A redriven message is a different delivery. */
   readonly deliveryId: DeliveryId
   readonly reason: string
   readonly rank: number
@@ -128,17 +129,19 @@ export interface RejectedRecord {
 
 export type InboxRecord = SettledRangesRecord | SettledIdRecord | RejectedRecord
 
-/** The highest epoch of a box key that its peer's signature proved (`key-epochs.ts`). */
+/** The highest epoch of a peer's box key that the peer's signature has proven (`key-epochs.ts`). */
 export interface KeyEpochRecord {
   readonly kind: 'keyEpoch'
   readonly peer: PeerKey
   readonly boxEpoch: number
 }
 
-/** The memory of a space (`state/entry-verifier.ts`): its terms, its keys, and the newest entry of each key. */
+/**
+ * What is remembered about a space (`state/entry-verifier.ts`): its terms, its keys, and the newest entry of each key.
+ */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
-/** Where the mesh was last served, possibly in another cell than that of the application's addresses. */
+/** Where the mesh was last, possibly in a different cell than that of the application's addresses. */
 export interface AddressesRecord extends KnownAddresses {
   readonly kind: 'addresses'
 }
@@ -158,9 +161,9 @@ export interface SpacePinRecord extends OfSpace {
 
 interface SpaceKeysRecord extends OfSpace {
   readonly kind: 'keys'
-  /** The group's statement that names everybody who was given the newest key, in base64url. */
+  /** The group's statement that lists everybody to whom the newest key was given, in base64url. */
   readonly group?: string
-  /** A grant to the member itself. */
+  /** The keys, as a grant to the member itself. */
   readonly bytes: Uint8Array
 }
 
@@ -179,7 +182,7 @@ const FORMAT = 1
 const OWNER_KEY = 'owner'
 
 /**
- * Loads the records of this peer, under this identity key or a former one, and claims an empty store.
+ * Loads the records of this peer, stored under its current identity key or a former one. Claims an empty store.
  * @throws SealpostError `store_foreign`
  */
 export async function loadStore(
@@ -197,18 +200,18 @@ export async function loadStore(
 }
 
 /**
- * Batches changes for the store: while one batch is written, new changes queue and share the next. The disk sets the
- * pace, and a sync serves as many messages as it takes. Pure and synchronous.
+ * Batches changes for the store: while one batch is written, new changes queue and share the next one. So the disk sets
+ * the pace, and one sync serves many messages. Pure and synchronous.
  */
 export class StoreWriter {
   readonly #keep: (changes: StoreChange[]) => void
-  /** Per key, the last change wins. Records are built when the batch leaves. */
+  /** The last change to each key. Records are built when the batch is written. */
   #changes = new Map<string, (() => StoreRecord) | null>()
   #waiters: (() => void)[] = []
   /** Callers that wait for the batch in flight; null if there are none. */
   #underWay: (() => void)[] | null = null
 
-  /** `keep` requests a write. The owner then calls `kept`, or nothing more if the write failed. */
+  /** `keep` requests a write. The owner then calls `kept`, or nothing if the write failed. */
   constructor(keep: (changes: StoreChange[]) => void) {
     this.#keep = keep
   }
@@ -226,7 +229,7 @@ export class StoreWriter {
     this.#changes.set(key, null)
   }
 
-  /** Calls `then` when everything requested so far is stored; at once if it already is. */
+  /** Calls `then` once everything that was requested so far is stored; immediately if it already is. */
   whenWritten(then: () => void): void {
     if (this.#changes.size > 0) this.#waiters.push(then)
     else if (this.#underWay) this.#underWay.push(then)
@@ -249,7 +252,7 @@ export class StoreWriter {
   }
 }
 
-/** Writes to a store in the background, one batch at a time; `settled` waits for all writes. */
+/** Writes to a store in the background, one batch at a time. */
 export class WriteBehindStore {
   readonly #store: PeerStore
   readonly #writer: StoreWriter
@@ -279,7 +282,7 @@ export class WriteBehindStore {
     this.#flush()
   }
 
-  /** Resolves when everything written so far is stored. @throws SealpostError `store_failed` */
+  /** Resolves once everything that was written so far is stored. @throws SealpostError `store_failed` */
   async settled(): Promise<void> {
     if (!this.#failure) {
       const kept = new Promise<void>((resolve) => this.#writer.whenWritten(resolve))
@@ -289,7 +292,7 @@ export class WriteBehindStore {
     if (this.#failure) throw this.#failure
   }
 
-  /** @throws SealpostError `store_failed` */
+  /** Completes the writes and closes the store. @throws SealpostError `store_failed` */
   async close(): Promise<void> {
     try {
       await this.settled()
@@ -298,7 +301,7 @@ export class WriteBehindStore {
     }
   }
 
-  /** Runs in a microtask, so that the changes of one reply share a write. */
+  /** Writes in a microtask, so that the changes from one reply share a write. */
   #flush(): void {
     queueMicrotask(() => {
       if (!this.#failure) this.#writer.flush()

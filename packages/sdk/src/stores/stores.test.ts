@@ -30,12 +30,12 @@ storeConformance({ name: 'file', isDurable: true }, async () => {
       opened.push(store)
       return store
     },
-    // The store's locks do not count as stale, because this process, which made them, is alive.
+    // The store's locks do not count as stale, because this process, which created them, is alive.
     crash: async () => {
       for (const name of await readdir(folder)) if (name.includes('.lock-')) await rm(join(folder, name))
     },
     end: async () => {
-      for (const store of opened) await store.close() // the crashed store still holds its file
+      for (const store of opened) await store.close() // the crashed store still has its file open
       await rm(folder, { recursive: true })
     },
   }

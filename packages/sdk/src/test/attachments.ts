@@ -1,4 +1,4 @@
-/** Provides tests with the broker's part of attachments in memory, which a test may make lie. */
+/** Provides tests with an in-memory broker for attachments, which a test can make lie. */
 
 import { ready } from '@sealpost/identity'
 import type { AttachmentId } from '@sealpost/std'
@@ -20,7 +20,7 @@ export class MemoryAttachments implements AttachmentBroker {
   gets = 0
   /** Called before each chunk is accepted. */
   beforePut: () => void = () => undefined
-  /** The reply that the broker sends instead of the true reply. */
+  /** What the broker replies instead of the truth. */
   lie: { status?: (status: RemoteStatus) => RemoteStatus; chunk?: (chunk: number) => Uint8Array | undefined } = {}
 
   async create(room: UploadSpec): Promise<void> {
@@ -78,7 +78,10 @@ export class MemoryLog implements UploadLog {
   }
 }
 
-/** Connects a peer that adds an attachment to all that it sends, even to a pool, which the types do not allow. */
+/**
+ * Connects a peer that adds an attachment to everything that it sends, even to messages to a pool, which the types do
+ * not allow.
+ */
 export async function connectAttaching(options: ConnectOptions, attachment: string): Promise<Peer> {
   await ready()
   const crypto = sodiumCrypto(options.identity, options.meshId)

@@ -1,7 +1,7 @@
 /**
  * Implements an in-memory broker behind a fake WebSocket, with the real handshake and codec, to test and measure the
  * whole client. It preserves order, stores mail for absent peers, and relays terms, ephemeral messages and presence. It
- * has no leases, limits, priorities or receipts, and applies no terms.
+ * has no leases, limits, priorities or receipts, and does not apply the terms.
  */
 import {
   bindBoxKey,
@@ -35,7 +35,7 @@ const FAR_MS = 4_000_000_000_000
 
 export class TestingBroker {
   keys = generateSigningKeys()
-  /** The certificate of its key by the cluster's key. */
+  /** The certificate for the broker's key, signed with the cluster's key. */
   certificate: Uint8Array | null = null
   readonly meshId: MeshId
   /** The address that clients dial. */
@@ -50,7 +50,7 @@ export class TestingBroker {
   intercept: ((socket: BrokerSocket, frame: ClientFrame) => boolean) | undefined
   readonly sockets = new Set<BrokerSocket>()
   leaseMs = 30_000
-  /** The database's incarnation; changes with a restore. */
+  /** The incarnation of the database. A restore changes it. */
   incarnation = '00'.repeat(16)
   private nextId = 1
   lastEpoch = 0
@@ -237,7 +237,7 @@ export class TestingBroker {
   }
 }
 
-/** Implements both ends of a connection. The client uses it as its WebSocket, the broker sends through `say`. */
+/** Implements both ends of a connection. The client uses it as its WebSocket; the broker sends with `say`. */
 export class BrokerSocket implements WebSocketLike {
   binaryType = 'blob'
   readonly protocol = ''
@@ -284,7 +284,7 @@ export class BrokerSocket implements WebSocketLike {
     setTimeout(() => this.isOpen && this.onmessage?.({ data: wireForm }))
   }
 
-  /** Uses as few frames as possible if no delivery has terms. */
+  /** Pushes deliveries, in as few frames as possible if no delivery has terms. */
   push(pushed: Pushed[]): void {
     if (pushed.every(({ terms }) => !terms)) return this.say({ type: 'push', deliveries: pushed })
     for (const { terms, ...push } of pushed)

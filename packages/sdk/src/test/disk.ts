@@ -1,7 +1,7 @@
 /**
- * Simulates a disk that loses power. Synced data survives. Of data appended after the last sync, a prefix survives,
- * whose last bytes may be wrong. A rename or removal may be lost until its folder is synced; a later one never survives
- * without the earlier ones.
+ * Simulates a disk that loses power. Synced data survives. Of the data that was appended after the last sync, only a
+ * prefix survives, whose last bytes may be wrong. A rename or removal may be lost until its folder is synced; a later
+ * one never survives without the earlier ones.
  */
 import type { AppendFile, FileLayer } from '../stores/file/file-store.ts'
 
@@ -17,7 +17,7 @@ export class PowerCut extends Error {}
 export class TestingDisk implements FileLayer {
   /** The number of steps so far. Each change of the disk is a step. */
   steps = 0
-  /** The step in the middle of which the power fails. */
+  /** The step during which the power fails. */
   cutAtStep = Infinity
   private names: Names = new Map()
   private syncedNames: Names = new Map()
@@ -95,7 +95,7 @@ export class TestingDisk implements FileLayer {
     })
   }
 
-  /** Runs a step. A step that is cut off may have had its effect; nothing was synced after it, so `restart` decides. */
+  /** Runs a step. A step that is cut off may have had its effect. Nothing was synced after it, so `restart` decides. */
   private step(effect: () => void): void {
     this.steps += 1
     if (this.steps > this.cutAtStep) throw new PowerCut()
@@ -122,7 +122,7 @@ function tear(content: Content, random: () => number): void {
   const { bytes, syncedBytes } = content
   const end = syncedBytes + below(random, bytes.length - syncedBytes + 1)
   const left = bytes.slice(0, end)
-  // A disk writes blocks in any order: bytes within the file's length may not have arrived.
+  // A disk writes blocks in any order, so bytes within the file's length may be missing.
   const isHollow = end > syncedBytes && random() < 0.3
   if (isHollow) left.fill(0, syncedBytes + below(random, end - syncedBytes))
   content.bytes = left

@@ -1,7 +1,6 @@
 /**
- * Runs a peer without a store for end-to-end tests, as a program that exits at once when it receives a certain text. It
- * prints each text that it receives.
- *
+ * Runs a peer without a store, for end-to-end tests. The program prints each text that it receives, and exits
+ * immediately when it receives a certain text.
  *     bun fragile-peer.ts PLACE FATAL-TEXT        PLACE is JSON: url, brokerKey, meshId, and the two secret keys
  */
 import { writeSync } from 'node:fs'

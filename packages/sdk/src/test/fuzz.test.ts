@@ -9,7 +9,7 @@ test.each([20_261_121, 3, 74])(
   'whatever a broker sends, a peer throws nothing and hands out only what was sealed for it, once (seed %i)',
   (seed) => {
     const report = fuzzPeer({ seed, inputs: 10_000 })
-    // The run is useful only if sessions are live, mail arrives, and forgeries occur.
+    // The run is only useful if there are sessions, mail arrives, and forgeries occur.
     expect(report.sessions).toBeGreaterThan(20)
     expect(report.delivered).toBeGreaterThan(100)
     expect(report.tampered).toBeGreaterThan(20)

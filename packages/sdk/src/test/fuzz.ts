@@ -1,7 +1,7 @@
 /**
  * Fuzzes the input of a peer from a seed: valid and invalid frames of every type, in every state, from a hostile broker
- * with the right key. Known ids, keys and envelopes appear more often than by chance. Nothing may throw, and the
- * application gets only what its sender sealed: once, and once more after each rejection.
+ * with the right key. Known ids, keys and envelopes occur more often than random choice would produce them. Nothing may
+ * throw, and the application receives only what a sender has sealed: once, and once more after each rejection.
  */
 import {
   bindBoxKey,
@@ -41,13 +41,16 @@ export interface PeerFuzzReport {
 const MESH = 'a0'.repeat(16) as MeshId
 const FAR_MS = 4e12
 const LIVES = 400
-/** The peer and its correspondents, created when the library is ready. */
+/** The peer and its correspondent, created once the library is ready. */
 let pair: readonly [Identity, Identity] | undefined
 const people = () => (pair ??= [identity(1), identity(3)])
 const identity = (n: number) =>
   identityFromSeeds({ signing: new Uint8Array(32).fill(n), box: new Uint8Array(32).fill(n + 1) })
 
-/** Runs the fuzzer after `ready()`. @throws Error with the seed and the number of the first input that breaks a rule */
+/**
+ * Runs the fuzzer. Await `ready()` first. @throws Error with the seed and the number of the first input that breaks a
+ * rule
+ */
 export function fuzzPeer({ seed, inputs }: { seed: number; inputs: number }): PeerFuzzReport {
   const random = seededRandom(seed)
   const report = { frames: inputs, sessions: 0, delivered: 0, tampered: 0 }
@@ -77,7 +80,7 @@ class HostileBroker implements PeerEffects {
   private readonly place: ConnectionTarget
   private readonly mail: readonly Push[]
   private readonly delivered = new Set<EnvelopeId>()
-  /** Messages that the application rejected and has not received again since. */
+  /** Messages that the application has rejected and not received again since. */
   private readonly rejected = new Set<EnvelopeId>()
   private readonly open: Message[] = []
   private readonly known: Known & { integers: number[]; hex: string[] }
@@ -129,13 +132,13 @@ class HostileBroker implements PeerEffects {
     if (frame.type === 'auth') this.auth = frame
     if ('ref' in frame) this.known.integers.push(frame.ref)
     if (frame.type === 'send') this.known.hex.push(...frame.envelopes.map(({ envelopeId }) => envelopeId))
-    encode('binary', frame) // throws if it is not valid
+    encode('binary', frame) // throws if the frame is not valid
   }
   emit(): void {
-    return // Other tests check what an event reports.
+    return // Nothing to check: other tests check what events report.
   }
   flushSoon(): void {
-    return // every step ends with a flush
+    return // nothing to do, because every step ends with a flush
   }
 
   deliver(message: Message): void {
@@ -157,7 +160,7 @@ class HostileBroker implements PeerEffects {
       case 0:
         return message?.settle()
       case 1:
-        if (message) this.delivered.delete(message.envelopeId) // the application requested it
+        if (message) this.delivered.delete(message.envelopeId) // the application asked for another attempt
         return message?.retry(random.below(10_000))
       case 2:
         if (message) this.rejected.add(message.envelopeId)
@@ -224,7 +227,7 @@ class HostileBroker implements PeerEffects {
     this.hear(this.made(pick(random, HARMLESS)))
   }
 
-  /** Returns valid mail; one in four items has another id or another sender. */
+  /** Returns valid mail, except that one in four items has a wrong id or sender. */
   private pushed(): Push {
     const push = pick(this.random, this.mail)
     if (this.random.chance(0.75)) return push
@@ -234,7 +237,7 @@ class HostileBroker implements PeerEffects {
     }
   }
 
-  /** Passes the frame on as a driver does. */
+  /** Passes the frame to the engine, as a driver does. */
   private hear(frame: ServerFrame): void {
     const { random } = this
     const form: Form = random.chance(0.5) ? 'binary' : 'json'
@@ -255,7 +258,7 @@ class HostileBroker implements PeerEffects {
   }
 }
 
-/** Lists frames by type. Types that end a session are rare; otherwise no session would last. */
+/** Frame types that end a session. They are rare; otherwise, no session would last. */
 const ENDINGS = ['hello', 'welcome', 'refused', 'goaway'] as const
 const TYPES = serverFrames.map(({ type }) => type as ServerFrame['type'])
 const HARMLESS = [
@@ -268,7 +271,7 @@ function directory(): Pick<FrameOf<'directory'>, 'bindings' | 'unknown'> {
   return { bindings: [{ peer, boxKey, boxEpoch, notAfterMs, signature }], unknown: [] }
 }
 
-/** Returns mail from Bob in two streams, and messages without a stream. Each body is its message's id. */
+/** Returns mail from Bob in two streams, and messages without a stream. The body of each message is its id. */
 function sealedMail(random: Random): Push[] {
   const [alice, bob] = people()
   const sealer = new Sealer({ identity: bob, meshId: MESH })

@@ -1,6 +1,6 @@
 /**
- * Provides tests with a lying broker behind a real WebSocket server on loopback, and an honest peer on either side. The
- * broker catches everything that Alice sends, and the test decides what Bob gets.
+ * Provides tests with a lying broker behind a real WebSocket server on loopback, with an honest peer on either side.
+ * The broker intercepts everything that Alice sends, and the test decides what Bob receives.
  */
 import { generateIdentity, type Identity } from '@sealpost/identity'
 import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
@@ -59,10 +59,10 @@ export interface Side {
   readonly seen: readonly PeerEvent[]
   readonly shown: readonly string[]
   readonly next: ReturnType<typeof events>['next']
-  /** Resolves when this number of messages were shown. */
+  /** Resolves once the application has seen this number of messages. */
   readonly shows: (count: number) => Promise<void>
   readonly socket: BrokerSocket
-  /** What its application does with each message. */
+  /** What the application does with each message. */
   react: (message: Message) => unknown
 }
 
@@ -71,9 +71,9 @@ export class HostileScene implements AsyncDisposable {
   readonly alice: Identity
   readonly bob: Identity
   readonly carol: Identity
-  /** The messages that Alice's broker caught, in order of arrival. */
+  /** The messages from Alice that the broker has intercepted, in order of arrival. */
   readonly caught: PushedDelivery[] = []
-  /** Handles a frame from a client. Returns true if no other code may handle it. */
+  /** Handles a frame from a client. Returns true if no other code must handle it. */
   cheat: (socket: BrokerSocket, frame: ClientFrame) => boolean = () => false
   private readonly peers: Peer[] = []
   private readonly pushedIds = new Set<DeliveryId>()
@@ -126,21 +126,21 @@ export class HostileScene implements AsyncDisposable {
     return side
   }
 
-  /** Ends a peer; resolves when the broker has received its last frame. */
+  /** Closes a peer. Resolves once the broker has received its last frame. */
   async leave({ peer }: Side): Promise<void> {
     await peer.close()
     while ([...this.broker.sockets].some((socket) => socket.peer === peer.key))
       await new Promise((resolve) => setImmediate(resolve))
   }
 
-  /** Returns what `from` sealed for `to`; the broker confirms it as stored. */
+  /** Sends messages. Returns what `from` has sealed for `to`; the broker confirms it as stored. */
   async mail(from: Side, to: Identity, ...texts: string[]): Promise<PushedDelivery[]> {
     const before = this.caught.length
     await Promise.all(texts.map((text) => from.peer.send(to.signing.publicKey, text)))
     return this.caught.slice(before)
   }
 
-  /** Waits until the broker holds this number of envelopes. */
+  /** Waits until the broker has intercepted this number of envelopes. */
   async catches(count: number): Promise<PushedDelivery[]> {
     while (this.caught.length < count) await this.news.promise
     return this.caught.slice(0, count)
@@ -159,7 +159,7 @@ export class HostileScene implements AsyncDisposable {
     to.socket.say({ type: 'push', deliveries })
   }
 
-  /** Sends an honest message of a third peer, which arrives after everything before it. */
+  /** Sends an honest message from a third peer. It arrives after everything that was sent before. */
   async sentinel(to: Side): Promise<void> {
     const carol = await this.join(this.carol)
     const [end] = await this.mail(carol, to.identity, 'the end')
@@ -167,7 +167,7 @@ export class HostileScene implements AsyncDisposable {
     while (!to.shown.includes('the end')) await to.shows(to.shown.length + 1)
   }
 
-  /** Pushed messages that were neither settled nor returned: they would be pushed again forever. */
+  /** Pushed messages that were neither settled nor returned, and would be pushed again forever. */
   get unsettled(): DeliveryId[] {
     const done = new Set(this.broker.heard.flatMap(endsOf))
     return [...this.pushedIds].filter((id) => !done.has(id))

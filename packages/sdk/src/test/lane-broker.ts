@@ -1,9 +1,9 @@
-/** Models the lanes of a broker, to test the outbox. It bars lanes, loses replies, and stores each id once. */
+/** Models the lanes of a broker, to test the outbox. Bars lanes, loses replies, and stores each id once. */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { assert, type EnvelopeId, type PeerKey } from '@sealpost/std'
 import type { SendItem } from '../outbox/lane.ts'
 
-/** Bars lanes and reopens them as the broker's router does, and stores envelopes as a queue with a ledger does. */
+/** Bars and reopens lanes like the broker's router, and stores envelopes like a queue with a ledger. */
 export class LaneBroker {
   readonly stored: { envelopeId: EnvelopeId; lane: string; body: string }[] = []
   private readonly known = new Map<EnvelopeId, string>()
@@ -17,7 +17,7 @@ export class LaneBroker {
 
   newSession(): void {
     this.barred.clear()
-    // Appends in flight when the session ended are stored or not, without a reply.
+    // Appends that were in flight when the session ended may or may not be stored, and have no reply.
     const keep = Math.floor(this.random() * (this.pending.length + 1))
     for (const item of this.pending.slice(0, keep)) this.store(item)
     this.pending = []

@@ -23,7 +23,7 @@ export class World {
   readonly leavers = new Set<PeerKey>()
   readonly counters = newCounters()
 
-  /** `writer`: the store's writer. */
+  /** `writer`: the writer of the store. */
   constructor(options: Partial<OutboxOptions> = {}, seed = 1, writer: StoreWriter | null = null) {
     this.random = seededRandom(seed).next
     const self = { peerKey: peerKey('a'), meshId: '1'.repeat(32) as MeshId, boxKey: new Uint8Array(32) }

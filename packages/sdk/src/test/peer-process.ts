@@ -1,12 +1,11 @@
 /**
- * Runs a peer with a file store in a separate program that end-to-end tests can kill. It reports events as lines of
+ * Runs a peer with a file store, as a separate program that end-to-end tests can kill. It reports events as lines of
  * JSON (`Told`).
- *
  *     bun peer-process.ts post KEY-FILE STORE RECIPIENT TEXT…
  *     bun peer-process.ts receive KEY-FILE STORE [STUCK-TEXT]
  *
- * `post` posts the texts, ten at a time. `receive` handles messages. With a stuck text, the handler of the message with
- * this text never ends, and settles do not reach the broker.
+ * `post` posts the texts, ten at a time. `receive` handles messages. If STUCK-TEXT is given, the handler of the message
+ * with this text never ends, and settles do not reach the broker.
  */
 import { writeSync } from 'node:fs'
 import { readKeyFile } from '@sealpost/identity/key-file'
@@ -24,11 +23,11 @@ export type Told =
   | { readonly begun: string }
   | { readonly ended: string }
   | { readonly mutedSettles: number }
-  /** A store write begins, or its changes are on disk. The number counts the writes of this process. */
+  /** A write to the store begins. Below it: its changes are on disk. Writes of this process are numbered. */
   | { readonly writing: number }
   | { readonly written: number }
 
-/** Writes at once, because the process may be killed next. */
+/** Writes synchronously, because the process may be killed next. */
 function tell(told: Told): void {
   writeSync(1, `${JSON.stringify(told)}\n`)
 }

@@ -1,6 +1,6 @@
 /**
  * Provides tests with an in-process broker that serves spaces through `fetch`. It follows the rules unless a test makes
- * it hostile; then it changes its replies before it sends them.
+ * it hostile; it then changes its replies before it sends them.
  */
 import {
   bindBoxKey,
@@ -53,11 +53,11 @@ export class SpaceBroker {
   bend: (lines: Json[], asked: Asked) => Json[] = (lines) => lines
   /** Lets a hostile broker change any other reply. */
   bendAnswer: (answer: Json, asked: Asked) => Json = (answer) => answer
-  /** The next stream is cut once after this number of lines. */
+  /** The next stream is cut once, after this number of lines. */
   cutAfter: number | null = null
-  /** Members that the broker still serves, whatever the newest statement of the group contains. */
+  /** Members that the broker still serves, regardless of the newest statement of the group. */
   readonly keptIn = new Set<PeerKey>()
-  /** The directory's entries for box keys that differ from the peers' own keys. */
+  /** Box keys that the directory has for peers, if they differ from the peers' own keys. */
   readonly boxKeys = new Map<PeerKey, Identity['box']>()
   /** The received requests, in order. */
   readonly asked: string[] = []
@@ -99,7 +99,7 @@ export class SpaceBroker {
     const caller = (Authorization ?? '').slice('Bearer '.length) as PeerKey
     if (!this.members.has(caller)) return json({ code: 'token_invalid' }, 401)
     const asked = { method, path: url.pathname, query: url.searchParams, body, caller }
-    init.signal?.throwIfAborted() // as the platform's `fetch` does
+    init.signal?.throwIfAborted() // like the platform's `fetch`
     return this.#answer(asked, init.signal ?? undefined)
   }
 
@@ -202,7 +202,7 @@ export class SpaceBroker {
     return json({})
   }
 
-  /** Creates a box as if someone had granted it. */
+  /** Adds a box as if someone had granted it. */
   give(peer: PeerKey, box: Uint8Array, keyEpoch = this.keyEpoch): void {
     if (this.grants.some((grant) => grant.peer === peer && grant.keyEpoch === keyEpoch)) return
     this.grants.push({ peer, keyEpoch, box, isFetched: false })
@@ -234,7 +234,7 @@ export class SpaceBroker {
     return { outcomes }
   }
 
-  /** Creates an entry as if it had been stored. */
+  /** Adds an event as if it had been stored. */
   append(event: Pick<Stored, 'kind' | 'value' | 'body'>): Stored {
     const seq = this.events.length + 1
     const stored = { ...event, seq, atUs: FIRST_US + seq * 1000 }
@@ -322,7 +322,7 @@ export class SpaceBroker {
     return new Response(body)
   }
 
-  /** Resolves when the next watch opens. */
+  /** Resolves when the next watch begins. */
   async followed(): Promise<void> {
     await this.#firstFollower.promise
     this.#firstFollower = Promise.withResolvers<void>()

@@ -1,4 +1,4 @@
-/** Provides tests with a space and its members, each with a state opened at the test's broker. */
+/** Provides tests with a space and its members. Each member has a state that is open at the test's broker. */
 import { changeGroup, createGroup, type Identity, ready } from '@sealpost/identity'
 import type { StateEvent } from '../state/entry-verifier.ts'
 import { openState, setSpace } from '../state/index.ts'
@@ -9,7 +9,7 @@ import { SpaceBroker } from './space-broker.ts'
 export interface Member {
   readonly identity: Identity
   readonly state: State
-  /** The detected misconduct of the broker. */
+  /** The misconduct of the broker that was detected. */
   readonly told: StateEvent[]
 }
 
@@ -21,7 +21,7 @@ export class Space {
     this.owner = this.broker.join(owner)
   }
 
-  /** Creates a space for the mesh, or for a group with this number of further members. */
+  /** Creates a space for the mesh, or for a group with this many additional members. */
   static async make(terms: SpaceTerms = {}, { inGroup = 0 } = {}): Promise<Space> {
     await ready()
     const space = new Space(new SpaceBroker().join())

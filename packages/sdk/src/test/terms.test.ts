@@ -1,4 +1,4 @@
-/** Tests the whole client: the options of a delivery, and the reports about it. */
+/** Tests the options of a message and the reports about its delivery, with the whole client. */
 import { ready } from '@sealpost/identity'
 import { type FrameOf, NO_THREAD } from '@sealpost/protocol'
 import type { DeliveryId } from '@sealpost/std'
@@ -186,7 +186,7 @@ describe('receiving', () => {
     const ofX = () => world.heard('extend').filter(({ ids }) => ids.includes(1 as DeliveryId))
     const { length } = ofX()
     world.broker.intercept = undefined
-    await alice.send(bob.key, 'y') // one round trip
+    await alice.send(bob.key, 'y') // takes one round trip
     expect(ofX()).toHaveLength(length)
     await close()
   })

@@ -7,7 +7,7 @@ import { SealpostError } from '../../errors.ts'
 import { type Attachments, type DownloadOptions, plainBytes } from '../attachments.ts'
 import type { AttachmentSource, UploadLog } from '../upload.ts'
 
-/** The memory used while a file is read. */
+/** The size of the buffer for reading a file. */
 const READ_BYTES = 256 * 1024
 
 /**
@@ -33,7 +33,7 @@ async function* streamFile(path: string, end: number): AsyncGenerator<Uint8Array
   }
 }
 
-/** Uses one buffer throughout, because the reader copies its contents. */
+/** Reads a file. Uses only one buffer, because the reader copies its contents. */
 async function* readFrom(file: FileHandle, end: number): AsyncGenerator<Uint8Array> {
   const buffer = new Uint8Array(READ_BYTES)
   for (let at = 0; at < end; ) {
@@ -49,9 +49,9 @@ export interface SaveOptions extends Omit<DownloadOptions, 'from'> {
 }
 
 /**
- * Saves a file into a folder under its own name, never over another file, and only once it is complete. The download
- * resumes from the `.sealpost-….part` file that an earlier process left there.
- * @returns the path. @throws file system errors, and whatever `Attachments.download` throws
+ * Downloads a file into a folder under its own name. Never overwrites another file, and only a complete file has its
+ * final name. The download resumes from the `.sealpost-….part` file that an earlier process left there.
+ * @returns the path. @throws file system errors, and the errors of `Attachments.download`
  * @example const path = await saveAttachment(files, attachment, { folder: 'received' })
  */
 export async function saveAttachment(
@@ -131,15 +131,18 @@ async function isReserved(path: string): Promise<boolean> {
 export const forgetPart = (folder: string, { id }: Pick<Attachment, 'id'>): Promise<void> =>
   rm(join(folder, `.sealpost-${id}.part`), { force: true })
 
-/** The maximum length of a saved file's name. The sender chose it, so it must never act as anything but a name. */
+/** The maximum length of a saved file's name. The sender has chosen the name, so it must never act as anything else. */
 const NAME_BYTES_MAX = 200
-/** Separators, characters special to a shell or Windows, controls, and marks that change the direction of reading. */
+/**
+ * Matches separators, characters that are special in a shell or on Windows, control characters, and marks that change
+ * the direction of reading.
+ */
 const UNSAFE = /[/\\:*?"<>|]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
-/** Windows device names, with any extension. */
+/** Matches Windows device names, with any extension. */
 const DEVICE = /^(con|prn|aux|nul|com\d|lpt\d)(\.|$)/i
 
 /**
- * Returns a name of at most 200 bytes that is never hidden, never a path and never empty.
+ * Returns a safe name for a file: at most 200 bytes, never hidden, never a path and never empty.
  * @example const name = safeFileName('../plan.pdf') // plan.pdf
  */
 export function safeFileName(given: string): string {
@@ -173,7 +176,7 @@ function parts(name: string): [stem: string, ending: string] {
   return dot > 0 && name.length - dot <= 12 ? [name.slice(0, dot), name.slice(dot)] : [name, '']
 }
 
-/** The log of an upload, as a file that only its owner can read. */
+/** Keeps the log of an upload in a file that only its owner can read. */
 export class FileUploadLog implements UploadLog {
   readonly #path: string
 
@@ -200,7 +203,7 @@ export class FileUploadLog implements UploadLog {
     return written(this.#path, 'a', bytes)
   }
 
-  /** Deletes the log. Call this once the message that names the file is sent. */
+  /** Deletes the log. Call once the message that refers to the file is sent. */
   remove(): Promise<void> {
     return rm(this.#path, { force: true })
   }

@@ -1,6 +1,6 @@
 /**
  * Implements a store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only the owner can read the file.
- * Message bodies that wait unsealed before the first session are in clear.
+ * Bodies of messages that wait unsealed, as before the first session, are stored unencrypted.
  */
 import { type FileHandle, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { hostname, platform } from 'node:os'
@@ -31,13 +31,13 @@ export async function openFileStore(path: string): Promise<PeerStore> {
 }
 
 /**
- * Allows one process per file. The name of a lock file beside the store identifies the holder. Every process first
- * creates its own lock and then looks for others, so of two that start at once neither can miss the other; at worst
- * both give way.
+ * A lock that allows one process per file. The name of a lock file next to the store identifies the holder. Every
+ * process first creates its own lock and then looks for others, so if two start at the same time, neither can miss the
+ * other; at worst, both give way.
  *
- * A lock is stale if its process is gone; the start time (where there is `/proc`) tells it from a later process of the
- * same number. A lock from another host can't be checked and counts as held: the folder may be shared, or the container
- * may be gone. In that case delete the file by hand.
+ * A lock is stale if its process is gone. The start time (where there is `/proc`) distinguishes the process from a
+ * later one with the same number. A lock from another host can't be checked and counts as held, because the folder may
+ * be shared. If that host was a container that is gone, delete the file by hand.
  * @internal
  */
 export interface StoreLock {
@@ -47,7 +47,7 @@ export interface StoreLock {
 /** On systems other than Linux, host names change with the network, and containers are rare. */
 const HOST = platform() === 'linux' ? hostname() : 'local'
 
-/** @throws SealpostError `store_in_use`, `store_failed` @internal */
+/** Locks the store at this path. @throws SealpostError `store_in_use`, `store_failed` @internal */
 export async function lockStore(path: string): Promise<StoreLock> {
   const folder = dirname(path)
   const prefix = `${basename(path)}.lock-`
@@ -69,7 +69,7 @@ async function createLock(path: string): Promise<void> {
     const file = await open(path, 'wx', 0o600)
     await file.close()
   } catch (cause) {
-    // This process already has it open.
+    // This process already has the store open.
     if ((cause as { code?: unknown }).code === 'EEXIST') throw inUse(path)
     throw new SealpostError('store_failed', "Can't create a lock next to the file of this store.", { cause })
   }
@@ -95,7 +95,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** Returns the start time in ticks since boot; 0 if unknown. */
+/** Returns when a process started, in ticks since boot; 0 if unknown. */
 async function startedAt(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or the process has just ended
   // The program's name is the second field, in brackets, and may contain anything.
@@ -103,24 +103,23 @@ async function startedAt(pid: number): Promise<number> {
 }
 
 /**
- * Appends to a store in one file, which has a head and then a frame for each batch. A batch counts once its frame is
- * synced, and is read back whole or not at all. Obsolete records are dropped when the file is rewritten, at each
- * opening and when they exceed half of it.
- *
+ * Implements a store in one file. The file has a head, followed by a frame for each batch. A batch counts once its
+ * frame is synced, and is read back completely or not at all. Obsolete records are dropped when the file is rewritten:
+ * each time it is opened, and when they exceed half of it.
  *     head    "sealpost store 1" 16, salt 16, CRC-32 of the salt u32
  *     frame   length of the batch u32, CRC-32 of salt, place of the frame and batch u32, batch
  *
- * One frame is written at a time, so after a crash only the last one can be torn; it was not reported as stored and is
- * dropped. A broken frame with whole ones behind it is no torn tail: such a file is refused. The checksum includes salt
- * and position, so that neither blocks of an earlier file nor a body that looks like a frame is ever taken for one.
+ * One frame is written at a time, so after a crash only the last one can be incomplete; it was not reported as stored
+ * and is dropped. If a damaged frame is followed by complete ones, the file is refused. The checksum includes salt and
+ * position, so that neither blocks of an earlier file nor a body that looks like a frame are mistaken for one.
  */
 /** The file system operations of a journal, so that a test can cut the power between any two of them. @internal */
 export interface FileLayer {
-  /** Resolves with null if the file does not exist. */
+  /** Reads a file. Resolves with null if it does not exist. */
   read(path: string): Promise<Uint8Array | null>
-  /** Creates a file that only its owner may read, or truncates the existing one. */
+  /** Creates a file that only its owner can read, or truncates an existing one. */
   create(path: string): Promise<AppendFile>
-  /** Replaces the target atomically; durable after `syncFolder`. */
+  /** Renames a file, which replaces the target atomically. Durable after `syncFolder`. */
   rename(from: string, to: string): Promise<void>
   remove(path: string): Promise<void>
   /** Syncs the folder of this path. */
@@ -139,7 +138,7 @@ export const nodeFiles: FileLayer = {
   read: async (path) => {
     try {
       const { buffer, byteOffset, length } = await readFile(path)
-      return new Uint8Array(buffer, byteOffset, length) // slices of a `Buffer` are not copies
+      return new Uint8Array(buffer, byteOffset, length) // a `Uint8Array`, because slices of a `Buffer` are not copies
     } catch (error) {
       if ((error as { code?: unknown }).code === 'ENOENT') return null
       throw error
@@ -149,7 +148,7 @@ export const nodeFiles: FileLayer = {
   rename,
   remove: (path) => rm(path, { force: true }),
   syncFolder: async (path) => {
-    if (platform() === 'win32') return // not supported there, but renames are written through
+    if (platform() === 'win32') return // Windows does not support this, but renames are written through
     const folder = await open(dirname(path), 'r')
     try {
       await folder.sync()
@@ -179,11 +178,14 @@ const SALT_BYTES = 16
 const SALT_END = MAGIC.length + SALT_BYTES
 const HEAD_BYTES = SALT_END + 4
 const FRAME_HEAD_BYTES = 8
-/** Small files are not worth rewriting. */
+/** Obsolete records below this size are not worth a rewrite. */
 const GARBAGE_BYTES_MIN = 1024 * 1024
-/** The maximum batch to look for behind a damaged one: random bytes would make too many larger ones plausible. */
+/**
+ * The maximum size of a batch that is searched for after a damaged one. For larger sizes, random bytes would too often
+ * look like a batch.
+ */
 const SOUGHT_BYTES_MAX = 1024 * 1024
-/** Piece size of a rewrite, so that a long backlog isn't in memory twice. */
+/** The size of the pieces in a rewrite, so that a long backlog isn't in memory twice. */
 const PIECE_BYTES = 1024 * 1024
 
 interface Kept {
@@ -207,7 +209,7 @@ export class StoreJournal implements PeerStore {
     this.path = path
   }
 
-  /** @throws SealpostError `store_corrupt`, `store_failed` */
+  /** Opens the journal. @throws SealpostError `store_corrupt`, `store_failed` */
   static async open(files: FileLayer, path: string): Promise<StoreJournal> {
     const journal = new StoreJournal(files, path)
     const whole = await files.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
@@ -253,7 +255,7 @@ export class StoreJournal implements PeerStore {
     this.length += frame.length
   }
 
-  /** Writes another file that replaces this one once it is complete and synced. */
+  /** Writes a new file, which replaces this one once it is complete and synced. */
   private async writeAnew(): Promise<void> {
     const fresh = `${this.path}.new`
     await this.file?.close()
@@ -277,7 +279,7 @@ export class StoreJournal implements PeerStore {
     await this.files.syncFolder(this.path)
   }
 
-  /** Runs a step. After a failure the file's state is unknown, so a failed sync must not be retried. */
+  /** Runs a step. After an error, the state of the file is unknown, so a failed sync must not be retried. */
   private async guard(step: () => Promise<void>): Promise<void> {
     if (this.failure) throw this.failure
     try {
@@ -321,7 +323,7 @@ function sumOf(batch: Uint8Array, salt: Uint8Array, at: number): number {
   return crc32(batch, crc32(place, crc32(salt)))
 }
 
-/** @throws SealpostError `store_corrupt` */
+/** Yields the batches in a file. @throws SealpostError `store_corrupt` */
 function* batchesOf(whole: Uint8Array): Generator<Uint8Array> {
   const head = headOf(whole.subarray(MAGIC.length, SALT_END))
   if (whole.length < HEAD_BYTES || !head.every((byte, i) => whole[i] === byte))
@@ -334,7 +336,9 @@ function* batchesOf(whole: Uint8Array): Generator<Uint8Array> {
   }
 }
 
-/** Returns null if no whole frame begins here. Empty batches are never written. */
+/**
+ * Returns the batch in the frame that begins here; null if there is no complete frame. Empty batches are never written.
+ */
 function batchAt(whole: Uint8Array, at: number): Uint8Array | null {
   const batchAt = at + FRAME_HEAD_BYTES
   if (batchAt >= whole.length) return null
@@ -354,8 +358,8 @@ function checkTail(whole: Uint8Array, brokenAt: number): void {
 }
 
 /**
- * Encodes records. A change has its length and that of its bytes (u32, big-endian), then the key and the fields as
- * JSON, then the bytes. Earlier versions ignore fields that later ones add.
+ * The size of the head of an encoded change. It contains two lengths (u32, big-endian): of the change and of its bytes.
+ * The key and the fields follow as JSON, then the bytes. Earlier versions ignore fields that later ones add.
  */
 const CHANGE_HEAD_BYTES = 8
 const NO_BYTES = new Uint8Array(0)
@@ -375,7 +379,7 @@ export function encodeChange({ key, record }: StoreChange): Uint8Array {
   return whole
 }
 
-/** Reads what `encodeChange` wrote, in sequence; the caller has verified the checksum. @internal */
+/** Reads changes that `encodeChange` wrote one after another. The caller has verified the checksum. @internal */
 export function decodeChanges(batch: Uint8Array): StoreChange[] {
   const view = new DataView(batch.buffer, batch.byteOffset, batch.length)
   const changes: StoreChange[] = []
@@ -383,7 +387,7 @@ export function decodeChanges(batch: Uint8Array): StoreChange[] {
     const bytesAt = at + CHANGE_HEAD_BYTES + view.getUint32(at)
     const end = bytesAt + view.getUint32(at + 4)
     const { key, fields } = JSON.parse(decoder.decode(batch.subarray(at + CHANGE_HEAD_BYTES, bytesAt)))
-    // Copied, because otherwise one small body would keep the whole file in memory.
+    // Copied; otherwise, one small body would keep the whole file in memory.
     const record = end > bytesAt ? { ...fields, bytes: batch.slice(bytesAt, end) } : fields
     changes.push({ key, record: isEmptyBody(record) ? { ...record, bytes: NO_BYTES } : record })
     at = end

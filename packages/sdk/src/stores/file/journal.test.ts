@@ -1,4 +1,4 @@
-/** Tests the journal on a disk that loses power at any step, and in files that were cut or damaged at any byte. */
+/** Tests the journal on a disk that may lose power at any step, and with files that were cut or damaged at any byte. */
 
 import { type PeerKey, seededRandom } from '@sealpost/std'
 import fc from 'fast-check'
@@ -15,7 +15,7 @@ function put(key: string, bytes: Uint8Array): StoreChange {
   return { key, record }
 }
 
-/** The expected contents of a store after this number of batches, in short form. */
+/** The contents of a store, in short form. */
 type Contents = Record<string, string>
 
 function afterBatches(batches: readonly StoreChange[][], count: number): Contents {
@@ -29,7 +29,7 @@ function afterBatches(batches: readonly StoreChange[][], count: number): Content
 
 const inShort = (record: NonNullable<StoreChange['record']>) => ('bytes' in record ? record.bytes.join() : record.kind)
 
-/** Keys are not part of a record, so bodies identify the records. */
+/** Returns the bodies, which identify the records, because keys are not part of a record. */
 async function bodiesIn(journal: StoreJournal): Promise<string[]> {
   return (await journal.load()).map(inShort).sort()
 }
@@ -113,7 +113,7 @@ const shape = fc.array(
   { minLength: 1, maxLength: 12 },
 )
 
-/** Runs processes on one store until power cuts. Returns the numbers of confirmed and of begun batches. */
+/** Runs processes on one store until power cuts. Returns how many batches were confirmed and how many were begun. */
 async function live(
   disk: TestingDisk,
   batches: StoreChange[][],

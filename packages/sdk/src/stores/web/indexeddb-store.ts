@@ -5,7 +5,7 @@ import type { PeerStore, StoreRecord } from '../store.ts'
 export interface IndexedDbOptions {
   /** Default: the browser's implementation. */
   readonly indexedDB?: IdbFactory
-  /** Default: the browser's implementation, which is available in secure contexts only. */
+  /** Default: the browser's implementation, which is only available in secure contexts. */
   readonly locks?: LockManager
 }
 
@@ -13,10 +13,11 @@ const RECORDS = 'records'
 const VERSION = 1
 
 /**
- * Opens the database of this name, or creates one. Stored data survives the tab, the browser and, as far as the browser
- * honours `strict`, a power loss. A browser short of disk may still drop the whole database, unless
+ * Opens the database with this name, or creates one. Stored data survives the tab, the browser and, as far as the
+ * browser honours `strict`, a power loss. When disk space is low, a browser may still delete the whole database, unless
  * `navigator.storage.persist()` was granted.
- * @throws SealpostError `store_in_use` in another tab; `store_failed` without a database or locks
+ * @throws SealpostError `store_in_use` if another tab has it open; `store_failed` if the browser has no database or
+ * locks
  * @example const store = await openIndexedDbStore('peer')
  */
 export async function openIndexedDbStore(name: string, options: IndexedDbOptions = {}): Promise<PeerStore> {
@@ -55,7 +56,7 @@ function storeOn(database: IdbDatabase, unlock: () => void): PeerStore {
   }
 }
 
-/** Copies views, because a stored view would include all the memory it refers to. */
+/** Copies views, because a stored view would include all the memory that it refers to. */
 function compact(record: StoreRecord): StoreRecord {
   if (!('bytes' in record) || record.bytes.length === record.bytes.buffer.byteLength) return record
   return { ...record, bytes: record.bytes.slice() }
@@ -69,7 +70,7 @@ function begin(database: IdbDatabase, mode: 'readonly' | 'readwrite'): IdbTransa
   }
 }
 
-/** Resolves with the function that releases the lock. */
+/** Acquires the lock. Resolves with a function that releases it. */
 function lock(locks: LockManager, name: string): Promise<() => void> {
   return new Promise((resolve, reject) => {
     const hold: LockHolder = (granted) => {
@@ -111,7 +112,10 @@ interface Platform {
 
 const platform = (): Platform => globalThis as Platform
 
-/** The subset of the IndexedDB and Web Locks standards that the store uses. Browsers and fakes provide it. */
+/**
+ * A request. This and the types below are the subset of the IndexedDB and Web Locks standards that the store uses.
+ * Browsers and fakes provide it.
+ */
 export interface IdbRequest<T> {
   readonly result: T
   readonly error: unknown
