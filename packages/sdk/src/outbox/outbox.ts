@@ -4,8 +4,7 @@
  * The window limits unacknowledged messages; beyond it, messages wait unsealed. The rules between outbox and broker:
  * - A retryable nack blocks its lane at the broker until an item with `isHead` arrives. So the lane pauses here,
  *   waits for the replies to everything in flight, and continues from its oldest unanswered entry, in order.
- * - A new session has no state of the previous one, so everything unanswered is resent, in sealing order, within the
- *   window.
+ * - A new session has no state of the previous one, so everything unanswered is resent in sealing order.
  * - `isHead` marks an item before which nothing of its lane is in flight.
  *
  * With a store, a post is stored as soon as it is made, and sealed bytes are stored before they are first sent. The
@@ -239,10 +238,7 @@ export class Outbox implements EnginePart {
     return packMixed(items)
   }
 
-  /**
-   * Gives up entries that are too old to resend. The oldest entry of a lane is given up first, so that no later one
-   * overtakes it.
-   */
+  /** Gives up entries that are too old to resend, the oldest of each lane first, so that no later one overtakes it. */
   expire(nowMs: Millis): void {
     if (this.#limits) return
     for (const entry of this.unanswered.values()) {
@@ -260,10 +256,7 @@ export class Outbox implements EnginePart {
     return atMs
   }
 
-  /**
-   * Refuses everything. Messages that were sent may be stored. With a store, all messages stay there for the next
-   * process.
-   */
+  /** Refuses everything. Sent messages may be stored. A store keeps all messages for the next process. */
   close(error: SealpostError): void {
     this.disconnected()
     if (this.#ports.keptPosts) return this.#leave(this.#ports.keptPosts, error)
@@ -460,10 +453,7 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /**
-   * Returns whether the recipient has left the group since the message was sent. It is then not resent, even if the
-   * broker may not have stored it.
-   */
+  /** Whether the recipient has left the group since the message was sent. It is then not resent. */
   #isForOneWhoLeft({ mayBeStored, post: { message, to } }: OutboxEntry): boolean {
     return message !== undefined && mayBeStored === true && this.#ports.hasLeft(message, to)
   }
