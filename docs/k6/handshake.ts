@@ -1,5 +1,5 @@
 /**
- * The handshake for k6, which has no built-in Ed25519, so this module signs in JavaScript. docs/PROTOCOL.md describes
+ * Implements the handshake for k6, which has no built-in Ed25519, so this module signs in JavaScript. docs/PROTOCOL.md describes
  * the transcript.
  */
 import { ed25519 } from '@noble/curves/ed25519.js'

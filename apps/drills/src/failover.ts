@@ -39,11 +39,9 @@ interface FailoverResult extends TrafficResult {
   /** The number of acknowledged messages that peers resent because the database was restored. */
   readonly resends: number
   readonly peersTold: number
-  /**
-   * The time from the end of the promotion to the first acknowledgement. Below it: to the first acknowledgement of the
-   * last sender.
-   */
+  /** The time from the end of the promotion to the first acknowledgement. */
   readonly firstAckMs: Millis
+  /** The time from the end of the promotion to the last sender's first acknowledgement. */
   readonly allAckMs: Millis
   readonly killToPromotedMs: Millis
   /** The number of database and broker events in the logs of all brokers, by name, such as `database.kept`. */

@@ -161,8 +161,9 @@ class Pair {
   isOver = false
   sent = 0
   lateMs: Millis = 0
-  /** How often the sender was notified of a restored database. Below it: how many messages it resent. */
+  /** How often the sender was notified of a restored database. */
   restored = 0
+  /** The number of messages that it resent because of that. */
   reoffered = 0
   readonly ackedAtMs: Millis[] = []
   readonly outages: Outage[][] = []

@@ -16,12 +16,11 @@ interface RollResult extends TrafficResult {
   readonly roll: { readonly longestSendMs: Millis; readonly tookMs: Millis }
   readonly kill: {
     readonly longestSendMs: Millis
-    /**
-     * The number of peers on the killed broker. Below it: the times until half of them, and all of them, had a session
-     * again.
-     */
+    /** The number of peers on the killed broker. */
     readonly peers: number
+    /** The time until half of them had a session again. */
     readonly halfServedMs: Millis
+    /** The time until all of them had a session again. */
     readonly allServedMs: Millis
   }
 }

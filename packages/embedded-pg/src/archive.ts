@@ -21,10 +21,10 @@ const PROGRAMS = 'bin'
 const LEFTOVER = /\.(new|old)-\w+$/
 /** A younger folder may belong to a process that is unpacking now. */
 const LEFTOVER_AFTER_MS = 600_000
-/** The folder of another version. Each start of its program touches it. */
+/** The folder of one version. Each start of that version updates the modification time. */
 const UNPACKED = /^postgres-.+-[0-9a-f]{16}$/
 const UNUSED_AFTER_MS = 30 * 86_400_000
-/** Files of the package that only a compiler needs. */
+/** Returns whether only a compiler needs the file. */
 const isUnneeded = (name: string): boolean => /\.a$|\/(pgxs|pkgconfig)\//.test(name)
 
 /**
@@ -148,7 +148,7 @@ async function removeLeftovers(cacheDir: string): Promise<void> {
   const names = await readdir(cacheDir).catch((): string[] => [])
   for (const name of names) {
     const path = join(cacheDir, name)
-    const facts = await stat(path).catch(() => undefined) // another process has finished with it
+    const facts = await stat(path).catch(() => undefined) // another process has removed or renamed it
     const ageMs = Date.now() - (facts?.mtimeMs ?? Infinity)
     const isLeft = LEFTOVER.test(name) ? ageMs > LEFTOVER_AFTER_MS : UNPACKED.test(name) && ageMs > UNUSED_AFTER_MS
     if (isLeft && !isRunning(name)) await rm(path, { recursive: true, force: true }).catch(() => undefined)

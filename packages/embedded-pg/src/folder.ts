@@ -31,12 +31,12 @@ const DESCRIPTOR = 3
 export interface DataCluster {
   folder: string
   password: string
-  /**
-   * The cluster's path for PostgreSQL. Below it: the file descriptor that PostgreSQL must inherit for this path. As
-   * root, the folder may be unreachable for the server's account (a checkout below a 0700 home); the inherited
-   * descriptor provides access.
-   */
+  /** The cluster's path for PostgreSQL. */
   path: string
+  /**
+   * The file descriptor that PostgreSQL must inherit for this path. As root, the folder may be unreachable for the
+   * server's account (a checkout below a 0700 home); the inherited descriptor provides access.
+   */
   descriptor: number | undefined
   close(): Promise<void>
 }

@@ -10,11 +10,9 @@ export const LOOKUP_MAX = 256
 /** The maximum number of members in a `roster`, and of keys and invites in a `revoke`. */
 export const MEMBER_PAGE_MAX = 256
 export const NAME_MAX = 64
-/**
- * The maximum number of peers that one peer can allow or block. Below it: the maximum number of changes in one
- * `consent`.
- */
+/** The maximum number of peers that one peer can allow or block. */
 export const CONSENT_MAX = 1000
+/** The maximum number of changes in one `consent`. */
 export const CONSENT_CHANGES_MAX = 256
 /** The maximum number of stored key bindings of one peer, including the current one. */
 export const KEY_HISTORY_MAX = 17
@@ -32,8 +30,9 @@ export const FANOUT_MAX = 256
 /** A group statement contains two ids, two keys, a name, 256 members and a signature. */
 export const GROUP_BYTES_MAX = 8448
 export const GROUP_PAGE_MAX = 16
-/** The size of a record's header. Below it: the maximum size of a record. */
+/** The size of a record's header. */
 export const RECORD_BYTES_MIN = 113
+/** The maximum size of a record. */
 export const RECORD_BYTES_MAX = 2048
 /** The maximum number of groups in one mesh, and of ended groups that the broker remembers. */
 export const GROUPS_MAX = 1000

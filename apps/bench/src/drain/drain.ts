@@ -59,11 +59,9 @@ interface DrainStep {
 }
 
 const STEP = 100_000
-/**
- * The number of sessions for which one statement claims in a busy drain. Below it: the number of deliveries that a
- * session accepts.
- */
+/** The number of sessions for which one statement claims in a busy drain. */
 const WANTS = 16
+/** The number of deliveries that a session accepts. */
 const LIMIT = 256
 const LIMIT_BYTES = 1024 * 1024
 /** The size of the envelope of a message of 200 bytes. */

@@ -15,7 +15,6 @@ export interface TestingS3 {
 
 export async function testingS3(): Promise<TestingS3> {
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-s3-'))
-  // The S3 test server computes the signature of delete requests in its own way.
   const options = { address: '127.0.0.1', port: 0, silent: true }
   const server = new S3rver({ ...options, directory: folder, configureBuckets: [{ name: BUCKET }] })
   const remove = server.store.deleteObject.bind(server.store)

@@ -22,8 +22,9 @@ export interface RivalCast {
   readonly peerKeys: readonly PeerKey[]
   readonly boxKeys: readonly string[]
   readonly window: number
-  /** The peers of this program. Below it: their secrets. */
+  /** The peers of this program. */
   readonly share: Share
+  /** The secrets of these peers. */
   readonly secrets: readonly SecretKeys[]
 }
 

@@ -47,8 +47,9 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly brokerCpuSeconds: number | null
   readonly postgresCpuSeconds: number | null
   readonly postgresRssMbPeak: number | null
-  /** The number of cores that all generators used together. Below it: the number that the busiest one used. */
+  /** The number of cores that all generators used together. */
   readonly loadgenCpuShare: number
+  /** The number of cores that the busiest generator used. */
   readonly loadgenCpuShareMax: number
   readonly loadgenCpuSeconds: number
   readonly loadgenWasLimit: boolean

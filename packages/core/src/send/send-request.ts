@@ -12,7 +12,7 @@ interface Request {
   readonly no: number
   readonly item: SentItem
   readonly terms: SendTerms | null
-  /** Bytes this envelope adds to the sender's in-flight total. */
+  /** The number of bytes that this envelope adds to the sender's in-flight total. */
   inFlightBytes: number
 }
 

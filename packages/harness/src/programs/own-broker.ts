@@ -14,7 +14,10 @@ export interface OwnBrokerOptions {
   readonly onLine?: (line: string) => void
 }
 
-/** Starts a broker that the teardown ends. @throws OperatingError with the codes of `startBroker` */
+/**
+ * Starts a broker that the teardown ends: the program in `BROKER_BINARY`, or the source.
+ * @throws OperatingError with the codes of `startBroker`
+ */
 export async function startOwnBroker(
   { databaseUrl, env = {}, ...options }: OwnBrokerOptions,
   teardown: Teardown,

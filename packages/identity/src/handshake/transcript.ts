@@ -14,8 +14,9 @@ import { SIGNATURE_BYTES, type Signatures, type SigningKeys, sign, sodiumSignatu
 import { hash256, sodium } from '../sodium.ts'
 
 export interface Transcript {
-  /** The version chosen in AUTH. Below it: the list in HELLO, in its original order. */
+  /** The version chosen in AUTH. */
   readonly version: number
+  /** The versions in HELLO, in their original order. */
   readonly versionsOffered: readonly number[]
   /** `host:port` as the client dialled it, in the form of `normalizeAuthority`. */
   readonly authority: string

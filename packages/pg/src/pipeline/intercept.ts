@@ -43,7 +43,7 @@ export class MessageSplitter {
     this.#cutHeader = Buffer.from(bytes.subarray(at))
   }
 
-  /** The bytes so far of a message whose header is incomplete. */
+  /** The first bytes of a message whose header is still incomplete. */
   get cutHeader(): Buffer {
     return this.#cutHeader
   }

@@ -40,8 +40,9 @@ export const space = pgTable(
     /** The number of the newest event. Negative while the mesh is frozen, like the epochs of its sessions. */
     lastSeq: count('last_seq').notNull().default(0),
     lastAt: instant('last_at'),
-    /** The number of entries, including deleted ones. Below it: their total size. */
+    /** The number of entries, including deleted ones. */
     entries: integer('entries').notNull().default(0),
+    /** The total size of these entries. */
     entryBytes: count('entry_bytes').notNull().default(0),
     /** The total size of the records and bodies of all retained events. */
     historyBytes: count('history_bytes').notNull().default(0),
@@ -185,8 +186,9 @@ export const attachment = pgTable(
     /** The peers that may download the file; null for a group, whose current members may download it. */
     recipients: integer('recipients').array(),
     groupId: uuid('group_id'),
-    /** The total size of all sealed chunks. Below it: the size of each chunk except the last. */
+    /** The total size of all sealed chunks. */
     bytes: bigint('bytes', { mode: 'number' }).notNull(),
+    /** The size of each chunk except the last. */
     chunkBytes: integer('chunk_bytes').notNull(),
     store: text('store', { enum: ['postgres', 's3'] }).notNull(),
     /** The hash over the hashes of all chunks; null until the file is complete. */

@@ -68,8 +68,9 @@ export const member = pgTable(
     isPool: boolean('is_pool').notNull().default(false),
     /** Increases with each change of the consent, so that readers recognize outdated data. */
     consentVersion: integer('consent_version').notNull().default(0),
-    /** For a device: its user. Below it: until when the user vouches for the device (see the statement in `device`). */
+    /** For a device: its user. */
     person: integer('person'),
+    /** For a device: until when its user vouches for it (see the statement in `device`). */
     vouchedUntil: instant('vouched_until'),
   },
   (t) => [

@@ -23,8 +23,9 @@ export type Told =
   | { readonly begun: string }
   | { readonly ended: string }
   | { readonly mutedSettles: number }
-  /** A write to the store begins. Below it: its changes are on disk. Writes of this process are numbered. */
+  /** A write to the store begins. Writes of this process are numbered. */
   | { readonly writing: number }
+  /** The changes of this write are on disk. */
   | { readonly written: number }
 
 /** Writes synchronously, because the process may be killed next. */

@@ -24,8 +24,9 @@ interface SendFacts {
   /** Whether the sender or recipient may be revoked, so that the message's fate is undefined. */
   readonly isOfLeaver: boolean
   isAcked: boolean
-  /** How often the application received the message. Below it: how often it returned the message. */
+  /** How often the application received the message. */
   deliveries: number
+  /** How often the application returned the message. */
   returned: number
   isSettled: boolean
   isRejected: boolean

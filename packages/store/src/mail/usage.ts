@@ -12,11 +12,13 @@ export interface SpaceView {
   readonly owner: PeerKey
   readonly ownerName: string | null
   readonly historyFor: 'none' | 'joined' | 'all'
-  /** The number of entries, including deleted ones. Below it: their total size. */
+  /** The number of entries, including deleted ones. */
   readonly entries: number
+  /** The total size of these entries. */
   readonly entryBytes: number
-  /** The total size of all retained events. Below it: the limit of that size. */
+  /** The total size of all retained events. */
   readonly historyBytes: number
+  /** The limit of that size. */
   readonly historyBytesMax: number
   readonly keepSeconds: number
   /** Null if the space keeps no history. */

@@ -57,8 +57,9 @@ export interface PeerEntry {
   readonly consentPolicy: 'open' | 'contacts'
   readonly allowed: number
   readonly blocked: number
-  /** The shard that served the member last. Below it: when the session opened there. */
+  /** The shard that served the member last. */
   readonly shard: ShardId | null
+  /** When the session opened there. */
   readonly openedAtMs: Millis | null
 }
 
