@@ -1,4 +1,4 @@
-/** Sends the followers of a space's history pages of new events. Followers at the same position share a page. */
+/** Sends pages of new events to the followers of a space's history. Followers at the same position share a page. */
 import type { Pipeline } from '@sealpost/pg'
 import { type EventPage, jsonLine, PAGE_ROWS_MAX, readPage } from '@sealpost/replay'
 import type { Millis, SpaceRef } from '@sealpost/std'

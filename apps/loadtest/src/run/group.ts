@@ -28,7 +28,7 @@ interface GroupCost {
   readonly postgresUs: number | null
 }
 
-/** A pair of turns: one for each way of sending. */
+/** Two turns: one in the group, and one with a direct message to each member. */
 interface CostPair {
   readonly inGroup: GroupCost
   readonly direct: GroupCost

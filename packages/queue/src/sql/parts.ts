@@ -27,8 +27,8 @@ export const isStruckOut = (row: string) => `coalesce(${row}.strikes >= :failedA
       and ${row}.first_strike_at <= clock_timestamp() - make_interval(secs => :failedAttemptsSpanSeconds), false)`
 
 /**
- * SQL: one failed attempt more, up to the maximum of the column's type; beyond it, the statement would fail for all its
- * deliveries.
+ * SQL: the number of failed attempts plus one, up to the maximum of the column's type. Above the maximum, the statement
+ * would fail for all its deliveries.
  */
 export const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
 

@@ -133,7 +133,7 @@ export class KeyDirectory {
     this.#requestedAtMs = Infinity
   }
 
-  /** Whether requested keys have not arrived. */
+  /** Whether some of the requested keys have not arrived yet. */
   get isOpen(): boolean {
     return this.#open.size > 0
   }

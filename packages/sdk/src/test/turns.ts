@@ -101,7 +101,7 @@ export class TurnsScene {
     this.push(this.seal(text, priority))
   }
 
-  /** Sends it as a delayed message, which has no stream. */
+  /** Sends the text as a delayed message, which has no stream. */
   sendLoose(text: string): void {
     this.push(this.sealAt(text, 'next', null))
   }
