@@ -194,10 +194,7 @@ export interface Seat {
   readonly live: LiveSession
   readonly pool: PoolState
   credit: number
-  /**
-   * Pushed and unsettled deliveries. Lapsed deliveries count too, so a member that hangs on a delivery receives no
-   * other.
-   */
+  /** Pushed and unsettled deliveries, including lapsed ones: a member that hangs on a delivery receives no other. */
   readonly held: Set<DeliveryId>
   /** Whether a delivery that the member can take may be waiting. */
   mayFind: boolean
@@ -219,10 +216,7 @@ export class PoolState {
   members: ReadonlyMap<PeerKey, PeerNo> = new Map()
   goodUntilMs: Millis = 0
   isClaiming = false
-  /**
-   * Whether the last delivery may crash the member that holds it (`ALONE_AFTER_ATTEMPTS`). Each member then receives
-   * one delivery at a time.
-   */
+  /** Whether the last delivery may crash its member (`ALONE_AFTER_ATTEMPTS`). Members then receive one at a time. */
   isWary = false
   /** Deliveries that arrived while a seat here was free but that no seat took. Other shards must be woken for them. */
   unserved = 0
@@ -286,9 +280,7 @@ const REQUESTS = { perSecond: 20, burst: 400 }
 const STRAYS = { perSecond: 500, burst: 20_000 }
 /** Each extension costs a row update. A client extends at most one window of deliveries, three times per lease. */
 const EXTENSIONS = { perSecond: 500, burst: 10_000 }
-/**
- * The rate refusals that a session may cause before it is ended. A sender that honours `retryAfterMs` causes far fewer.
- */
+/** The rate refusals before a session is ended. A sender that honours `retryAfterMs` causes far fewer. */
 const BREACHES = { perSecond: 10, burst: 2_000 }
 /** Maximum number of looked-up keys that a session remembers; each takes about 40 bytes. */
 const LOOKED_UP_MAX = 128
@@ -324,10 +316,7 @@ export class LiveSession {
   /** The epoch of leases on pool deliveries. A fence does not change it. */
   readonly openedEpoch: number
   readonly seats = new Map<PeerNo, Seat>()
-  /**
-   * Pools that the session asked to join, with the `ref` of its last request. An entry is removed when the reply
-   * arrives.
-   */
+  /** Pools that the session asked to join, with the `ref` of its last request. Removed when the reply arrives. */
   readonly joining = new Map<PoolId, number>()
   readonly spaces = new SpaceCache()
   polledAtMs: Millis
@@ -351,10 +340,7 @@ export class LiveSession {
   held: SendRequest[] = []
   isResolving = false
   private sends = 0
-  /**
-   * The number of the first refused envelope in each barred lane. Later envelopes are refused until the sender resends
-   * from it.
-   */
+  /** The first refused envelope in each lane. Later ones are refused until the sender resends from it. */
   private readonly barred = new Map<string, number>()
 
   readonly outgoing = new Outgoing()

@@ -32,7 +32,7 @@ export type ServerForm = SocketForm<ServerFrame, ClientFrame>
 const byType = new Map<string, FrameKind>([...serverFrames, ...clientFrames].map((kind) => [kind.type, kind]))
 const writer = new Writer()
 
-/** @throws Malformed if the frame could not be decoded again, which is a bug of the caller */
+/** @throws Malformed if the frame could not be decoded again, which is a bug in the caller */
 export function encodeBinary(frame: Frame): Uint8Array {
   return writeBinary(frame).slice()
 }

@@ -2,7 +2,7 @@
  * Encodes and decodes frames in their JSON form, and in the form of a socket. The shapes of `layout.ts` define
  * the JSON form: an object with exactly the fields of a struct, bytes as base64url without padding.
  *
- * A text is checked before it is parsed. Parsing 256 KiB of opening brackets takes 10 ms of CPU, a hundred times as long
+ * A string is checked before it is parsed. Parsing 256 KiB of opening brackets takes 10 ms of CPU, a hundred times as long
  * as a frame of that size; finding the ninth one takes less than 1 µs.
  */
 
@@ -44,7 +44,7 @@ import {
 } from './layout.ts'
 import { type Form, FRAME_BYTES_MAX, JSON_DEPTH_MAX, UNPROVEN_FRAME_BYTES_MAX } from './limits.ts'
 
-/** Texts from members up to this length are not scanned, so a plain message pays nothing. */
+/** Frames of members up to this length are not scanned, so a plain message costs nothing extra. */
 const UNSCANNED_LENGTH_MAX = 1024
 /** Allows for white space and other spellings of numbers. */
 const SPELLING_FACTOR = 2
@@ -99,7 +99,7 @@ type Json<T> = T extends Uint8Array
       ? T
       : { readonly [Name in keyof T]: Json<T[Name]> }
 
-/** @throws Malformed if the frame could not be decoded again, which is a bug of the caller */
+/** @throws Malformed if the frame could not be decoded again, which is a bug in the caller */
 export function encode(form: Form, frame: Frame): Wire {
   return form === 'binary' ? encodeBinary(frame) : encodeJson(frame)
 }
@@ -201,7 +201,7 @@ const base64Field = (min: number, max: number): JsonField => ({
   write: (value) => toBase64url(checkBytes(value, min, max)),
 })
 
-/** Decodes strictly: the text must equal the encoding of the decoded bytes. */
+/** Decodes strictly: the string must equal the encoding of the decoded bytes. */
 function decodeBase64url(json: unknown, max: number): Uint8Array {
   if (typeof json !== 'string' || json.length > Math.ceil((max * 4) / 3)) throw new Malformed('not base64url')
   try {
@@ -225,7 +225,7 @@ function structField({ fields: shapes }: Extract<Shape, { kind: 'struct' }>): Js
   return {
     read: (json) => {
       const from = checkObject(json)
-      // Counts own keys only: an unknown key, including `__proto__`, refuses the frame.
+      // Compares the number of own keys, so that an unknown key, including `__proto__`, is refused.
       if (Object.keys(from).length !== names.length) throw new Malformed('unknown or missing key')
       const value: Record<string, unknown> = {}
       for (let i = 0; i < parts.length; i++) {
@@ -257,8 +257,8 @@ function jsonBounds(kinds: readonly FrameKind[]): (text: string, proof: KeyProof
 }
 
 /**
- * Returns whether lists and objects nest deeper than `depthMax`. Reads the text once and skips strings, so the scan of
- * large strings costs a small fraction of parsing them. The result for a text that is not JSON is undefined.
+ * Returns whether lists and objects nest deeper than `depthMax`. Reads the JSON once and skips strings, so the scan of
+ * large strings costs a small fraction of parsing them. The result for invalid JSON is undefined.
  */
 export function isNestedDeeper(text: string, depthMax: number): boolean {
   let depth = 0
@@ -326,7 +326,7 @@ export function scalarSchema(shape: Scalar): ScalarSchema {
   }
 }
 
-/** The last digits of a base64url text with one byte more than whole groups; the lowest four bits are zero. */
+/** The possible last digits of a base64url string if one byte is left over: the lowest four bits are zero. */
 const TWO_DIGITS = '[A-Za-z0-9_-][AQgw]'
 const THREE_DIGITS = '[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]'
 

@@ -1,6 +1,6 @@
 /**
- * The driver is the only part that waits. It carries out the engine's commands on a WebSocket, with the platform's
- * clock and one timer. Requests made within one turn of the event loop leave together.
+ * Implements the driver, the only asynchronous part of a peer. It executes the engine's commands on a WebSocket, with
+ * the platform's clock and one timer. Requests that are made in the same turn of the event loop are sent together.
  */
 import type { ClientForm, ClientFrame } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
@@ -15,7 +15,7 @@ export interface PeerDriverOptions {
   readonly webSocket: WebSocketConstructor
   readonly crypto: CryptoPort
   readonly engine: Omit<PeerEngineOptions, 'nowMs' | 'random' | 'store'>
-  /** The driver closes it when the peer ends. */
+  /** The driver closes the store when the peer ends. */
   readonly store: LoadedStore | null
   readonly deliver: (message: Message) => void
   readonly emit: (event: PeerEvent) => void
@@ -27,7 +27,8 @@ export interface LoadedStore {
 }
 
 /**
- * Milliseconds since 1970 with fractions, from a clock that does not jump. Processes on one machine can compare them.
+ * Returns milliseconds since 1970 with fractions, from a clock that does not jump. Processes on the same machine can
+ * compare them.
  * @example const startedAtMs = clockMs()
  */
 export const clockMs = (): Millis => ORIGIN_MS + performance.now()
@@ -44,7 +45,7 @@ const ignore = (): void => undefined
 
 export class PeerDriver implements PeerEffects {
   readonly engine: PeerEngine
-  /** The platform's certificate error at the last dial, or null. */
+  /** The platform's certificate error from the last dial, or null. */
   #certificateError: string | null = null
   readonly #options: PeerDriverOptions
   private socket: WebSocketLike | null = null
@@ -77,7 +78,7 @@ export class PeerDriver implements PeerEffects {
   }
 
   /**
-   * Flushes and ends; resolves when the store is closed and the socket has closed, waiting at most two seconds for the
+   * Flushes and ends the peer. Resolves when the store and the socket are closed; waits at most two seconds for the
    * socket.
    */
   close(): Promise<void> {
@@ -93,7 +94,10 @@ export class PeerDriver implements PeerEffects {
     await this.#released
   }
 
-  /** Waits at most 2 s. Otherwise another broker would push settled messages again when the peer reconnects. */
+  /**
+   * Waits until the settles are committed, but at most 2 s. Otherwise, another broker would push settled messages again
+   * when the peer reconnects.
+   */
   async #settlesCommitted(): Promise<void> {
     this.#isClosing = true
     await new Promise<void>((resolve) => {
@@ -143,7 +147,7 @@ export class PeerDriver implements PeerEffects {
     this.#closing.add(socket)
     socket.onopen = null
     socket.onmessage = null
-    socket.onerror = ignore // `ws` for Node throws unhandled errors, one of them for closing while it dials
+    socket.onerror = ignore // `ws` for Node throws errors that are not handled, such as one for closing while it dials
     socket.onclose = () => this.#socketClosed(socket)
     socket.close(1000)
   }
@@ -153,7 +157,7 @@ export class PeerDriver implements PeerEffects {
   }
 
   deliver(message: Message): void {
-    if (!this.#isClosing) this.#options.deliver(message) // it is pushed again in the next session
+    if (!this.#isClosing) this.#options.deliver(message) // otherwise, the message is pushed again in the next session
   }
 
   emit(event: PeerEvent): void {
@@ -206,11 +210,11 @@ export class PeerDriver implements PeerEffects {
     while (this.#writing !== null) await this.#writing
   }
 
-  /** Changes requested before the end are still written. */
+  /** Closes the store. Changes that were requested before are still written. */
   async #release(store: PeerStore): Promise<void> {
     while (this.#writing !== null) await this.#writing
     this.#isStoreClosed = true
-    await store.close().catch(() => undefined) // every promised change was already synced
+    await store.close().catch(() => undefined) // every promised change is already synced
   }
 
   #frameReceived(dialNo: number, wire: unknown): void {
@@ -227,7 +231,7 @@ export class PeerDriver implements PeerEffects {
     if (this.#closing.size === 0) this.#whenClosed?.()
   }
 
-  /** Moves the timer only if it would fire too late: an early timer finds nothing due and sets itself again. */
+  /** Sets the timer if it would fire too late. An early timer finds nothing due and is set again. */
   #arm(): void {
     const { wakeAtMs } = this.engine
     if (wakeAtMs >= this.#timerAtMs && wakeAtMs !== Infinity) return

@@ -1,7 +1,7 @@
 /**
- * The engine of a peer decides and never waits. Its parts (outbox, receiver, key directory and others) share one
- * synchronous interface. Frames, socket events and the time arrive as calls, and commands leave through `PeerEffects`.
- * It reads no clock and draws no random number, so a simulator can drive it from a seed.
+ * Implements the engine of a peer, which makes its decisions and never waits. Its parts (outbox, receiver, key
+ * directory and others) share one synchronous interface. Frames, socket events and the time arrive as calls, and
+ * commands leave through `PeerEffects`. The engine uses no clock and no randomness, so a simulator can drive it.
  */
 import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
@@ -44,21 +44,21 @@ export type { CryptoPort, GroupCrypto, PeerEffects } from './ports.ts'
 
 export interface PeerEngineOptions extends ConnectionTarget {
   readonly nowMs: Millis
-  /** A number in [0, 1). */
+  /** Returns a number in [0, 1). */
   readonly random: () => number
-  /** The maximum number of unacknowledged envelopes. Default 64. */
+  /** The maximum number of unacknowledged envelopes. Default: 64. */
   readonly window?: number
-  /** Maximum bytes of unacknowledged envelopes. Default 1 MiB. */
+  /** Maximum bytes of unacknowledged envelopes. Default: 1 MiB. */
   readonly windowBytes?: number
-  /** The maximum number of messages that wait beyond the window. Default 100,000. */
+  /** The maximum number of messages that wait beyond the window. Default: 100,000. */
   readonly waitingMax?: number
-  /** The maximum number of unsettled deliveries. Default 512. */
+  /** The maximum number of unsettled deliveries. Default: 512. */
   readonly credit?: number
   /** Older messages are rejected. Default: 31 days without a store, Infinity with one. */
   readonly maxAgeMs?: Millis
   /** Default: nothing outlives this engine. */
   readonly store?: EngineStore
-  /** Default: the epochs that the store has. */
+  /** Default: those in the store. */
   readonly keyEpochs?: KeyEpochs
 }
 
@@ -70,8 +70,8 @@ export interface EngineStore {
 }
 
 /**
- * This many settles leave together with other frames. Fewer wait for more, because a separate frame costs more than the
- * delay.
+ * At least this many settles are sent together with other frames. If there are fewer, they wait for more, because a
+ * separate frame costs more than the delay.
  */
 const SETTLES_WITH_FRAMES = 16
 
@@ -199,7 +199,7 @@ export class PeerEngine {
     return part
   }
 
-  /** Advances the engine's monotonic clock. Call it before the other methods. */
+  /** Advances the engine's monotonic clock. Call before the other methods. */
   advance(nowMs: Millis): void {
     if (nowMs > this.#nowMs) this.#nowMs = nowMs
   }
@@ -237,7 +237,7 @@ export class PeerEngine {
     this.flush()
   }
 
-  /** The next time at which the engine must run on its own; Infinity if nothing is scheduled. */
+  /** When `tick` must be called next; Infinity if nothing is scheduled. */
   get wakeAtMs(): Millis {
     if (this.state.name === 'closed') return Infinity
     let atMs = Math.min(this.connection.wakeAtMs, this.#peerRequests.wakeAtMs)
@@ -245,7 +245,7 @@ export class PeerEngine {
     return atMs
   }
 
-  /** Sends the frames that wait. */
+  /** Sends the waiting frames. */
   flush(): void {
     if (this.state.name === 'live') this.#transmit()
     this.#writer?.flush()
@@ -257,7 +257,7 @@ export class PeerEngine {
     this.flush()
   }
 
-  /** Ends the peer after a store failure, since it can promise nothing more. */
+  /** Ends the peer because the store has failed, so that nothing can be promised any more. */
   storeFailed(cause: unknown): void {
     if (this.state.name === 'closed') return
     this.#storeError = asStoreError(cause)
@@ -269,7 +269,7 @@ export class PeerEngine {
     return this.#writer?.isIdle !== false
   }
 
-  /** Refuses further messages, so that the store becomes idle before `close`. */
+  /** Refuses more messages, so that the store becomes idle before `close`. */
   stopAccepting(): void {
     this.#isEnding = true
     this.flush()
@@ -289,7 +289,7 @@ export class PeerEngine {
     return frames.length
   }
 
-  /** Accepts a message to send. Calls one of its two handlers, at once if it is refused. */
+  /** Accepts a message to send. Later calls one of its two handlers; immediately if the message is refused. */
   enqueue(post: OutgoingMessage): void {
     if (this.#isEnding || this.state.name === 'closed') return post.refused(this.#endError())
     const to = this.users.current(post.to)
@@ -297,13 +297,13 @@ export class PeerEngine {
     this.#effects.flushSoon()
   }
 
-  /** Sends a message and waits for the reply of its recipient. */
+  /** Sends a message and waits for its recipient's reply. */
   requestPeer(request: PeerRequest): void {
     this.enqueue(this.#peerRequests.begin(request, this.#nowMs))
   }
 
   /**
-   * Sends to connected recipients only. Returns the id by which `ephemeralFailed` names the message. @throws
+   * Sends to connected recipients only. Returns the id with which `ephemeralFailed` reports the message. @throws
    * SealpostError `body_too_large`
    */
   sendEphemeral(to: PeerKey, body: Uint8Array): EnvelopeId {
@@ -331,7 +331,7 @@ export class PeerEngine {
     this.receiver.hold(message)
   }
 
-  /** Sends a request that the broker replies to with one frame, and repeats it until the reply. */
+  /** Sends a request that the broker answers with one frame. Repeats it until the reply arrives. */
   requestBroker<Type extends BrokerRequestType>(question: BrokerRequestOf<Type>, handler: ReplyHandler<Type>): void {
     if (this.state.name === 'closed') return handler.refused(this.#endError())
     this.#brokerRequests.send(question, handler)
@@ -481,7 +481,7 @@ export class PeerEngine {
     this.#ephemeral.refuse(peer, error.code)
   }
 
-  /** Returns handlers that turn outcomes into events, because no caller in this process waits for these messages. */
+  /** Returns handlers that turn outcomes into events, because no caller in this process waits for the message. */
   #orphan({ terms: { to }, outboxNo }: OutboxRecord, message?: GroupMessage): Orphan {
     if (message) return this.groups.orphan(message, to, outboxNo)
     return {

@@ -29,25 +29,28 @@ import type { PeerStore } from './stores/store.ts'
 export interface ConnectOptions {
   /**
    * `wss://host[:port]`, or `ws://` for a broker on the same machine. The path is `/v1/ws` unless the URL contains
-   * another. Several URLs name brokers of one cluster. They are dialled in turn until one replies, which may redirect
-   * the peer to the home of its mesh.
+   * another. Several URLs must belong to the same cluster. They are dialled in turn until one replies, which may
+   * redirect the peer to the home of its mesh.
    */
   readonly url: string | readonly string[]
-  /** The pinned key, from the invite or the operator; a server that can't prove it is refused. */
+  /** The pinned key, from the invite or the operator. A server that can't prove it is refused. */
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly identity: Identity
-  /** Box keys for opening only: those from before a rotation, and one that an earlier process was about to publish. */
+  /**
+   * Box keys for opening only: those from before a rotation, and a key that an earlier process was about to publish.
+   */
   readonly formerBoxKeys?: readonly BoxKeys[]
-  /** Former identity keys. Mail sealed to them is opened too. */
+  /** Former identity keys. Mail sealed to them is opened as well. */
   readonly formerKeys?: readonly PeerKey[]
-  /** The maximum number of unacknowledged envelopes. Default 64. */
+  /** The maximum number of unacknowledged envelopes. Default: 64. */
   readonly window?: number
-  /** The maximum number of unsettled deliveries. Default 512. */
+  /** The maximum number of unsettled deliveries. Default: 512. */
   readonly credit?: number
   /**
-   * Whether to extend the lease of a message while its handler's promise or the loop over messages processes it, which
-   * may take minutes. A handler that never ends holds its message until the session ends. Default true.
+   * Whether to extend the lease of a message while the application processes it, which may take minutes: until the
+   * handler's promise settles, or until the loop requests the next message. A handler that never ends holds its message
+   * until the session ends. Default: true.
    */
   readonly autoExtend?: boolean
   /** Default: the binary form. @internal */
@@ -55,22 +58,23 @@ export interface ConnectOptions {
   /** Default: the platform's implementation. */
   readonly webSocket?: WebSocketConstructor
   /**
-   * Stores the outbox and inbox of this peer beyond its process. Create it with `openFileStore`, `openIndexedDbStore`
-   * or `MemoryStore`. A later process sends what this one could not, and settled messages are not handed out again. The
+   * Stores this peer's outbox and inbox beyond its process. Create it with `openFileStore`, `openIndexedDbStore` or
+   * `MemoryStore`. A later process sends what this one could not, and settled messages are not handed out again. The
    * peer closes the store when it ends. Default: none; everything is lost with the process.
    */
   readonly store?: PeerStore
   /**
-   * The newest box key epochs seen, which protect against a rollback by the broker. Pass the result of `openKeyEpochs`
-   * (`@sealpost/sdk/key-epochs`) to peers and spaces that share them beyond this process. By default they are saved in
-   * `store`; without a store they are lost with the process.
+   * The newest box key epochs that were seen, which protect against a rollback by the broker. Pass the result of
+   * `openKeyEpochs` (`@sealpost/sdk/key-epochs`) to peers and spaces that share them beyond this process. By default,
+   * they are saved in `store`; without a store, they are lost with the process.
    */
   readonly keyEpochs?: KeyEpochs
   /**
-   * A message sealed longer ago, by the clocks of this machine and the sender, is rejected as `too_old` and not handed
-   * out. This limit bounds what a broker can replay to a process that remembers nothing. Default: 31 days without a
-   * store, a day more than a broker's default maximum time to live, and `Infinity` with one. A message that this peer
-   * remembers rejecting for another reason is handed out when it is redriven, whatever its age: it was never settled.
+   * A message that was sealed longer ago, according to the clocks of this machine and the sender, is rejected as
+   * `too_old` and not handed out. This limits what a broker can replay to a process that remembers nothing. Default:
+   * with a store, `Infinity`; without one, 31 days, a day more than a broker's default maximum time to live. A message
+   * that this peer remembers having rejected for another reason is handed out when it is redriven, regardless of its
+   * age, because it was never settled.
    */
   readonly maxAgeSeconds?: number
   readonly onEvent?: (event: PeerEvent) => void
@@ -79,7 +83,7 @@ export interface ConnectOptions {
 }
 
 export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
-  /** Measured from the call to the reply. Default 30 s. */
+  /** The time limit from the call to the reply. Default: 30 s. */
   readonly timeoutMs?: Millis
 }
 
@@ -87,9 +91,12 @@ const REQUEST_TIMEOUT_MS = 30_000
 
 /** A message that the outbox has accepted. */
 export interface Enqueued {
-  /** Its number in the store, which `sent` and `send_failed` name in later processes; 0 without a store. */
+  /**
+   * The message's number in the store, which the events `sent` and `send_failed` contain in later processes; 0 without
+   * a store.
+   */
   readonly outboxNo: number
-  /** Settles as the promise of `send()` does. Ignoring it never causes an unhandled rejection. */
+  /** Settles like the promise of `send()`. Ignoring it never causes an unhandled rejection. */
   readonly receipt: Promise<Receipt>
 }
 
@@ -116,7 +123,7 @@ export const portsOf = (peer: Peer): PeerPorts => allPorts.get(peer)!
  */
 export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly key: PeerKey
-  /** Resolves when this peer has ended for good: with the error that ended it, or null after `close`. */
+  /** Resolves when this peer has ended permanently: with the error that ended it, or null after `close`. */
   readonly closed: Promise<SealpostError | null>
   readonly #driver: PeerDriver
   readonly #ownKeys: OwnKeys
@@ -125,7 +132,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly #ephemeralHandlers = new Set<(message: EphemeralMessage) => void>()
   readonly #presenceHandlers = new Set<(entry: PresenceEntry) => void>()
   readonly #addressCount: number
-  /** Consecutive attempts that failed because of a certificate. */
+  /** The number of consecutive attempts that failed because of a certificate. */
   #untrusted = 0
   readonly #first = withResolvers<void>()
   readonly #ended = withResolvers<SealpostError | null>()
@@ -195,11 +202,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Resolves when the broker has stored the message durably. Sends to one recipient at one priority are stored in the
-   * order of the calls. While the broker is unreachable they wait, and are resent under the same id.
+   * Resolves when the broker has stored the message durably. Messages to one recipient at one priority are stored in
+   * the order of the calls. While the broker is unreachable, they wait, and are resent under the same id.
    *
    * The SDK owns the body until then: don't change it.
-   * @throws SealpostError; `maybe_sent` if it may be stored and will not be resent
+   * @throws SealpostError; `maybe_sent` if the message may be stored and will not be resent
    * @example await peer.send(ben, 'Are you there?', { priority: 'now', ttlSeconds: 3600 })
    */
   send(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Receipt> {
@@ -211,22 +218,22 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Resolves when the message is stored locally, before the broker has it: from then on this process or a later one
-   * sends it. Without a store the message is in memory only, and the promise resolves at once.
-   * @throws SealpostError if it was not accepted: `outbox_full`, `body_too_large`, `unknown_recipient`,
-   *   `store_failed`, …
+   * Resolves when the message is stored locally, before the broker has it. From then on, this process or a later one
+   * sends it. Without a store, the message is only in memory, and the promise resolves immediately.
+   * @throws SealpostError if it was not accepted: `outbox_full`, `body_too_large`, `unknown_recipient`, `store_failed`,
+   * …
    * @example const { receipt } = await peer.enqueue(ben, 'written on a train')
    */
   enqueue(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Enqueued> {
     return new Promise((resolve, refused) => {
       const receipt = withResolvers<Receipt>()
-      receipt.promise.catch(() => undefined) // a caller that awaits the promise gets the error
+      receipt.promise.catch(() => undefined) // a caller that awaits the promise receives the error
       this.#driver.engine.enqueue({
         ...postTermsOf(to, options),
         body: bytesOf(body),
         accepted: receipt.resolve,
         refused: (error) => {
-          refused(error) // has no effect once it was stored
+          refused(error) // has no effect once the message is stored
           receipt.reject(error)
         },
         kept: (outboxNo) => resolve({ outboxNo, receipt: receipt.promise }),
@@ -235,10 +242,10 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Resolves with that peer's reply, which is already settled, unless it has an `attachment`: settle it when you have
-   * saved the file. Until then the lease of the reply is extended. A reply that reports failure (`isError`) resolves
-   * too. A reply after the timeout arrives as an ordinary message.
-   * @throws SealpostError `timeout`, `no_responder` with `ifOnline`, and whatever `send` throws
+   * Sends a request, and resolves with that peer's reply. The reply is already settled, unless it has an `attachment`:
+   * settle it when you have saved the file. Until then, the lease of the reply is extended. The promise also resolves
+   * with a reply that reports failure (`isError`). A reply after the timeout arrives as an ordinary message.
+   * @throws SealpostError `timeout`, `no_responder` with `ifOnline`, and the errors of `send`
    * @example const answer = await peer.request(ben, 'a question', { timeoutMs: 60_000 })
    */
   request(to: PeerKey, body: Uint8Array | string, options: RequestOptions = {}): Promise<Message> {
@@ -251,8 +258,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Sends an ephemeral message to a peer that is connected now, such as progress or typing. The message is neither
-   * stored nor resent. Returns its id, which the event `ephemeral_lost` contains if nobody got it.
+   * Sends an ephemeral message, such as progress or typing, to a peer that is connected now. The message is neither
+   * stored nor resent. Returns its id, which the event `ephemeral_lost` contains if nobody received it.
    * @throws SealpostError `body_too_large`
    * @example peer.sendEphemeral(ben, 'half done')
    */
@@ -270,7 +277,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Sets this peer's status, until the next call. @throws SealpostError `summary_malformed`
+   * Sets this peer's status until the next call. @throws SealpostError `summary_malformed`
    * @example peer.setStatus({ availability: 'working', summary: 'reading the diff' })
    */
   setStatus(status: Status): void {
@@ -292,7 +299,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * The peers that `watchPresence` reported. Without a session all of them count as offline.
+   * The peers that `watchPresence` reported. Without a session, all of them count as offline.
    * @example const isOnline = peer.presence.get(ben)?.isOnline ?? false
    */
   get presence(): ReadonlyMap<PeerKey, PresenceEntry> {
@@ -300,11 +307,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Calls the handler for each message, in the order of the pushes. Calls overlap: a handler that returns a promise
-   * runs beside others, at most as many as `credit`. When it returns or resolves, the message is settled; when it
-   * throws, the message returns to the queue for another attempt.
+   * Calls the handler for each message, in the order of the pushes. Calls overlap: handlers that return a promise run
+   * concurrently, up to `credit` at a time. When a handler returns or its promise resolves, the message is settled.
+   * When it throws, the message returns to the queue for another attempt.
    *
-   * There is one handler, the last one set. Returns a function that removes it.
+   * There is only one handler: the last one that was set. Returns a function that removes it.
    * @example const stop = peer.onMessage((message) => console.log(message.text()))
    */
   onMessage(handler: MessageHandler): () => void {
@@ -329,7 +336,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Lists the members of the mesh by their keys. The broker reports the list; each peer signs its own key binding.
+   * Lists the members of the mesh in key order. The broker reports the list; each peer signs its own key binding.
    * @example const names = (await peer.members()).map(({ name }) => name)
    */
   members(): Promise<readonly MemberEntry[]> {
@@ -337,7 +344,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Revokes an invite. Members who joined with it stay. @throws SealpostError `not_admin`
+   * Revokes an invite. Members that joined with it stay. @throws SealpostError `not_admin`
    * @example await peer.revokeInvite(inviteId)
    */
   revokeInvite(inviteId: InviteId): Promise<void> {
@@ -345,7 +352,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Ends a membership for good: the peer's session ends, and its key can't come back. Revoke your own key to leave.
+   * Ends a membership permanently: the peer's session ends, and its key can't join again. Revoke your own key to leave.
    * @throws SealpostError `not_admin`, `unknown_recipient`
    * @example await peer.revokeMember(ben)
    */
@@ -362,9 +369,9 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Changes which senders this peer accepts; applies to mail sent afterwards. Sending or replying to a peer does not
-   * allow it.
-   * @throws SealpostError `unknown_recipient` for keys that were never members; the rest is applied; `too_many_named`
+   * Changes which senders this peer accepts mail from. Applies to mail that is sent afterwards. Sending or replying to
+   * a peer does not allow that peer.
+   * @throws SealpostError `unknown_recipient` if keys were never members (the rest is applied); `too_many_named`
    * @example await peer.updateConsent({ policy: 'contacts', allow: [ben] })
    */
   updateConsent(update: ConsentUpdate): Promise<ConsentState> {
@@ -372,7 +379,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Publishes a new box key, and seals with it from then on; mail to the previous one is still opened. Before you call
+   * Publishes a new box key, and seals with it from then on. Mail to the previous key is still opened. Before you call
    * this, save `next` where it outlives this process, and keep the previous key as long as mail to it may be on its
    * way.
    * @throws SealpostError `stale_epoch`, `key_refused`
@@ -383,10 +390,11 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Changes to another identity for good. The new identity takes over membership, name, role, consent, devices and
-   * waiting mail, and this peer is closed. Before you call this, save `next` and the previous keys where they outlive
-   * this process; then connect with `next`, and with the previous ones as `formerKeys` and `formerBoxKeys`. Its box key
-   * needs a higher epoch. After a lost reply, `auth_failed` for the former key means that the change was made.
+   * Changes permanently to a new identity. It takes over the membership, name, role, consent, devices and waiting mail,
+   * and this peer is closed. Before you call this, save `next` and the previous keys where they outlive this process.
+   * Afterwards, connect with `next`, and with the previous keys as `formerKeys` and `formerBoxKeys`. The box key of
+   * `next` needs a higher epoch. If the reply was lost, `auth_failed` for the former key means that the change was
+   * made.
    * @throws SealpostError `key_taken`, `key_refused`
    * @example await peer.rotateIdentity(generateIdentity()) // store the new identity first
    */
@@ -396,9 +404,9 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Sends the waiting settles and ends. Await your sends first: a pending one is rejected as `maybe_sent`, or with a
-   * store as `kept_for_later`. Await your handlers too: messages that they settle later are pushed again to the next
-   * process.
+   * Sends the waiting settles and ends the peer. Await your sends first: a pending one rejects with `maybe_sent` or,
+   * with a store, `kept_for_later`. Await your handlers too: messages that they settle later are pushed again to the
+   * next process.
    * @example await peer.close()
    */
   close(): Promise<void> {
@@ -416,15 +424,15 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     const onEvent = this.#onEvent
     if (event.type === 'ephemeral') call(this.#ephemeralHandlers, event)
     if (event.type === 'presence') call(this.#presenceHandlers, event)
-    // Runs in a microtask, so that an exception of the application does not end up inside the engine.
+    // Called in a microtask, so that an exception from the application does not end up in the engine.
     if (onEvent) queueMicrotask(() => onEvent(event))
   }
 
-  /** Rejects the wait for the first session if no address of the application has a trusted certificate. */
+  /** Rejects the wait for the first session if none of the application's addresses has a trusted certificate. */
   #lost(code: string, reason = 'unknown'): void {
     this.#untrusted = code === 'certificate_untrusted' ? this.#untrusted + 1 : 0
     if (this.#untrusted < this.#addressCount) return
-    this.#first.promise.catch(() => undefined) // there may be no caller waiting
+    this.#first.promise.catch(() => undefined) // no caller may be waiting
     this.#first.reject(certificateUntrusted(reason))
   }
 
@@ -436,14 +444,14 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 }
 
-/** Adds a handler. A handler may be added twice, and must then be removed twice. */
+/** Adds a handler. A handler that is added twice must be removed twice. */
 function added<T>(handlers: Set<(event: T) => void>, handler: (event: T) => void): () => void {
   const own = (event: T) => handler(event)
   handlers.add(own)
   return () => void handlers.delete(own)
 }
 
-/** Runs in microtasks, so that exceptions of the application do not end up inside the engine. */
+/** Calls the handlers in microtasks, so that exceptions from the application do not end up in the engine. */
 function call<T>(handlers: ReadonlySet<(event: T) => void>, event: T): void {
   for (const handler of handlers) queueMicrotask(() => handler(event))
 }

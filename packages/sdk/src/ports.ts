@@ -1,5 +1,5 @@
 /**
- * Defines the interface of the SDK's pure part: cryptography, commands and events. The client implements it with
+ * Defines the interfaces of the SDK's pure part: cryptography, commands and events. The client implements them with
  * libsodium and a WebSocket, the simulator with a cheap fake and its own network.
  */
 import type {
@@ -27,15 +27,17 @@ import type { Receipt } from './outbox/lane.ts'
 /** The operations of one identity in one mesh. They are synchronous. The caller stores the keys of other peers. */
 export interface CryptoPort {
   signAuth(transcript: Transcript): Uint8Array
-  /** Returns whether WELCOME was signed with `transcript.brokerKey`, the pinned key, over this AUTH. */
+  /** Returns whether WELCOME was signed with `transcript.brokerKey`, the pinned key, for this AUTH. */
   isBrokerProof(transcript: Transcript, clientSignature: Uint8Array, proof: Uint8Array): boolean
   checkCertificate: typeof checkShardCertificate
   checkBinding(binding: KeyBindingEntry, expected: { peer: PeerKey; nowMs: Millis }): KeyBindingVerdict
-  /** Throws if the recipient's box key is unusable. */
+  /** Seals an envelope. Throws if the recipient's box key is unusable. */
   seal(draft: EnvelopeDraft): SealedEnvelope
-  /** Opens an envelope. Never throws on network input. After `does_not_open`, request the sender's newer key. */
+  /**
+   * Opens an envelope. Never throws on input from the network. After `does_not_open`, request the sender's newer key.
+   */
   open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): OpenVerdict
-  /** Returns whether this peer lacks the box key and holds no newer box key. */
+  /** Returns whether this peer lacks this box key and has no newer one. */
   lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
   /** Returns 32 random bytes. */
   newNonce(): Uint8Array
@@ -45,9 +47,9 @@ export interface CryptoPort {
   readonly users: UserCrypto
 }
 
-/** The engine's commands. Each dial has a number, and every reply names it, so that a late reply is recognized. */
+/** The engine's commands. Each dial has a number, which every reply contains, so that a late reply is recognized. */
 export interface PeerEffects {
-  /** Replies: `opened` and then `received`, or only `closed`. */
+  /** Opens a socket. Replies: `opened` and then `received`, or only `closed`. */
   dial(dialNo: number, url: string): void
   /** Closes this dial's socket. Its later events are ignored; `closed` need not be called. */
   closeSocket(dialNo: number): void
@@ -55,7 +57,7 @@ export interface PeerEffects {
   /** Hands a message to the application, once per process. */
   deliver(message: Message): void
   emit(event: PeerEvent): void
-  /** Calls `flush` soon after the running code returns, so that all its requests leave together. */
+  /** Calls `flush` soon after the running code has returned, so that all its requests are sent together. */
   flushSoon(): void
 }
 
@@ -63,7 +65,7 @@ export interface PeerEffects {
 export interface WebSocketLike {
   binaryType: string
   readonly protocol: string
-  /** Copies the bytes before it returns, as the standard requires. */
+  /** Sends a frame. Copies the bytes before it returns, as the standard requires. */
   send(wire: Uint8Array | string): void
   close(code?: number, reason?: string): void
   onopen: ((event: never) => void) | null
@@ -74,7 +76,7 @@ export interface WebSocketLike {
 
 export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike
 
-/** @throws SealpostError `websocket_missing` */
+/** Returns the platform's WebSocket. @throws SealpostError `websocket_missing` */
 export function platformWebSocket(): WebSocketConstructor {
   if (typeof WebSocket === 'function') return WebSocket as unknown as WebSocketConstructor
   throw new SealpostError('websocket_missing', MISSING)
@@ -83,9 +85,9 @@ export function platformWebSocket(): WebSocketConstructor {
 const MISSING = 'This runtime has no WebSocket: use Node 22 or later, or pass a WebSocket class as `webSocket`.'
 
 export interface ConnectionTarget {
-  /** The addresses of the cluster, at least one, dialled in turn. */
+  /** The addresses of the cluster, at least one. They are dialled in turn. */
   readonly urls: readonly string[]
-  /** Addresses learned in earlier sessions. */
+  /** Addresses that were learned in earlier sessions. */
   readonly known?: KnownAddresses | undefined
   /** The pinned key. */
   readonly brokerKey: PeerKey
@@ -93,7 +95,7 @@ export interface ConnectionTarget {
   readonly peerKey: PeerKey
 }
 
-/** Groups, for one identity in one mesh. */
+/** The operations of groups, for one identity in one mesh. */
 export interface GroupCrypto {
   /** Returns null unless the bytes are a group statement of this mesh, signed by the group's owner. */
   read(statement: Uint8Array): GroupStatement | null
@@ -102,7 +104,10 @@ export interface GroupCrypto {
   openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null
 }
 
-/** Users, for one identity in one mesh. Each reader returns null for a missing signature or another mesh. */
+/**
+ * The operations of users, for one identity in one mesh. Each reader returns null if a signature is missing or the mesh
+ * is a different one.
+ */
 export interface UserCrypto {
   readDevice(bytes: Uint8Array): DeviceStatement | null
   readRemoval(bytes: Uint8Array): DeviceRemoval | null
@@ -113,11 +118,11 @@ export interface UserCrypto {
 export interface EnginePart {
   /** Call when a session has begun. */
   connected?(welcome: FrameOf<'welcome'>, nowMs: Millis): void
-  /** Call when the session has ended. Until the next session, only offline work is due. */
+  /** Call when the session has ended. Until the next session, only work that needs no session is due. */
   disconnected(): void
-  /** Returns the frames to send now; called in a session only. */
+  /** Returns the frames to send now. Called only during a session. */
   takeFrames(nowMs: Millis): readonly ClientFrame[]
-  /** The next time at which the part must run on its own; Infinity if nothing is scheduled. */
+  /** When the part must run next without an external event; Infinity if nothing is scheduled. */
   readonly wakeAtMs: Millis
   /** Refuses everything that waits for a reply. */
   close?(error: SealpostError): void
@@ -154,23 +159,24 @@ export interface AddedPartPorts {
   readonly flushSoon: () => void
 }
 
-/** Shared, so a part without frames allocates nothing. */
+/** No frames. A shared constant, so that a part without frames allocates nothing. */
 export const NO_FRAMES: readonly never[] = []
 
 export type PeerEvent =
   /** `incarnation` identifies the database. The event `restored` reports a new incarnation. */
   | { type: 'connected'; epoch: number; incarnation: string; durability: 'fsync' | 'degraded' }
   /**
-   * Follows `connected`: the broker's database was restored from a backup, or a standby took over that lacks some data.
-   * The peer resends the `resent` messages acknowledged in the last 15 minutes. Older messages, and those of an earlier
-   * process, may be lost. Settled mail may be pushed again and is dropped as a duplicate.
+   * Follows `connected`: the broker's database was restored from a backup, or a standby that lacks some data took over.
+   * The peer resends the messages that were acknowledged in the last 15 minutes (`resent` is their number). Older
+   * messages, and those of an earlier process, may be lost. Settled mail may be pushed again and is dropped as a
+   * duplicate.
    */
   | { type: 'restored'; incarnation: string; resent: number }
   /** A resend was refused, because its recipient may be unknown to the restored database. */
   | { type: 'resend_failed'; to: PeerKey; envelopeId: EnvelopeId; error: SealpostError }
   /**
    * Follows `connected` if the broker's database replies. `lost` lists mail that `expired`, had too many `strikes`, or
-   * was `rejected` by this peer. If `isAll` is false, the rest follows the next `connected`.
+   * was `rejected` by this peer. If `isAll` is false, the rest follows after the next `connected`.
    */
   | { type: 'recovered'; isRecovered: boolean; lost: readonly LostMessage[]; isAll: boolean }
   /** `reason`: for `certificate_untrusted`, the platform's certificate error. */
@@ -178,9 +184,9 @@ export type PeerEvent =
   /** The home of the mesh is another broker of the cluster, which is dialled now. */
   | { type: 'moved'; url: string }
   /**
-   * The peer learned where the mesh is served. `cell` lists the public addresses of its cell, and `home` is the broker
-   * that served this peer, unless `cell` contains that broker. A store saves both. Without a store, save `cell`
-   * yourself and pass it to `connect` before your own addresses: after a move the old cell may be gone.
+   * The peer has learned where the mesh is. `cell` lists the public addresses of its cell. `home` is the broker that
+   * serves this peer, unless `cell` contains it. A store saves both. Without a store, save `cell` yourself and pass it
+   * to `connect` before your own addresses, because the old cell may be gone after a move.
    */
   | ({ type: 'addresses' } & KnownAddresses)
   /** The server at `url` did not prove its key and is skipped. */
@@ -191,56 +197,60 @@ export type PeerEvent =
   | { type: 'closed'; error: SealpostError | null }
   /**
    * Messages from this sender are missing between the previous one and this one. The broker dropped or withheld them,
-   * or they expired, were dead-lettered, or were returned by `retry` in an earlier process. The event follows once this
-   * message has waited two seconds, or 64 of its stream wait. Messages that arrive later are still handed out.
+   * they expired or became dead letters, or an earlier process returned them with `retry`. The event occurs once this
+   * message has waited for two seconds, or once 64 messages of its stream wait. Messages that arrive later are still
+   * handed out.
    */
   | { type: 'gap'; sender: PeerKey; envelopeId: EnvelopeId; missing: number }
   /**
-   * The message does not follow the previously received one from its sender. Someone else holds one of the two box
-   * keys, or the sender was restored from a copy. The message is handed out.
+   * The message does not follow the one that was received before it from the same sender. Someone else has one of the
+   * two box keys, or the sender was restored from a copy. The message is handed out.
    */
   | { type: 'forked'; sender: PeerKey; envelopeId: EnvelopeId }
   /**
-   * An envelope does not open, or its sealed contents contradict its outer fields. It is not handed out. Mail is
-   * rejected for the same reason: the broker stores it as a dead letter, which an operator can redrive, and the sender
-   * gets a requested receipt. A pool member first returns the message four times for other members.
+   * An envelope can't be opened, or its sealed contents contradict its outer fields. It is not handed out. Mail is
+   * rejected with this reason: the broker stores it as a dead letter, which an operator can redrive, and the sender
+   * receives the receipt that it requested. A member of a pool first returns the message four times, for other members.
    */
   | { type: 'tamper'; sender: PeerKey; envelopeId: EnvelopeId; reason: string }
   /**
-   * A message was sealed longer ago than `maxAgeSeconds`: a broker replays what an earlier process of this peer
-   * settled, a clock is wrong, or the message was stored for very long. It is rejected as `too_old` and not handed out.
+   * A message was sealed longer ago than `maxAgeSeconds`. A broker replays what an earlier process of this peer has
+   * settled, a clock is wrong, or the message was stored for a very long time. It is rejected as `too_old` and not
+   * handed out.
    */
   | { type: 'too_old'; sender: PeerKey; envelopeId: EnvelopeId; sentAtMs: Millis }
-  /** The peer has a new box key, signed by the same peer. */
+  /** The peer has a new box key, which it has signed. */
   | { type: 'key_changed'; peer: PeerKey; boxEpoch: number }
   /** The directory has no trusted key for this peer. Sends to it are refused, and mail from it is deferred. */
   | { type: 'key_refused'; peer: PeerKey; reason: KeyRefusal }
-  /** A handler threw; the message returned to the queue for another attempt. */
+  /** A handler threw. The message returned to the queue for another attempt. */
   | { type: 'handler_failed'; sender: PeerKey; envelopeId: EnvelopeId; cause: unknown }
-  /** The broker stored a message that an earlier process had left in the store of this peer. */
+  /** The broker has stored a message that an earlier process had left in this peer's store. */
   | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
-  /** The broker refused a message of an earlier process for good, or the message is too old (`maybe_sent`). */
+  /** The broker has permanently refused a message from an earlier process, or the message is too old (`maybe_sent`). */
   | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
-  /** A group is new to this peer, or its name or members changed; its owner signed it. */
+  /** A group is new to this peer, or its name or members have changed. Its owner has signed the change. */
   | { type: 'group_changed'; group: GroupId; name: string; epoch: number }
-  /** The owner of a known group deleted it. Messages on their way still arrive. */
+  /** The owner of a known group has deleted it. Messages on their way still arrive. */
   | { type: 'group_deleted'; group: GroupId; name: string }
   /** The broker handed out a statement that no owner signed (`null` for an unknown group), or an outdated one. */
   | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
-  /** A user vouched for a device, or removed it; the user signed it. */
+  /** A user has vouched for a device or removed it, with a signature. */
   | { type: 'device_changed'; user: PeerKey; device: PeerKey; label: string; isVouched: boolean }
-  /** A peer has a new identity key; both keys signed it. Messages to the former key go to the successor. */
+  /**
+   * A peer has a new identity key; both keys have signed the change. Messages to the former key go to the successor.
+   */
   | { type: 'identity_changed'; former: PeerKey; successor: PeerKey }
   /**
    * The broker handed out a statement without a valid signature, or one that contradicts an earlier one. It is not
    * trusted.
    */
   | { type: 'user_tamper'; peer: PeerKey | null; reason: UserTamper }
-  /** Like `group_tamper`, for pools. */
+  /** Like `group_tamper`, but for a pool. */
   | { type: 'pool_tamper'; pool: PoolId | null; reason: 'statement_forged' | 'statement_rolled_back' }
-  /** This peer no longer works for the pool: the owner removed the peer or deleted the pool. */
+  /** This peer no longer works for the pool: the owner has removed the peer or deleted the pool. */
   | { type: 'pool_left'; pool: PoolId; reason: 'not_in_pool' | 'unknown_pool' | 'too_many' }
-  /** The fate of a message that was sent with `receipts`. */
+  /** What happened to a message that was sent with `receipts`. */
   | ({ type: 'receipt' } & DeliveryReceipt)
   /** Someone came online, went offline or changed status. After `disconnected` everybody counts as offline. */
   | ({ type: 'presence' } & PresenceEntry)
@@ -248,12 +258,12 @@ export type PeerEvent =
   /** An ephemeral message reached nobody: `no_responder`, `connection_lost` without a session, or the code of a refusal. */
   | { type: 'ephemeral_lost'; envelopeId: EnvelopeId; code: SealpostCode }
 
-/** The caller owns the body. */
+/** An ephemeral message. The application owns the body. */
 export interface EphemeralMessage {
   readonly sender: PeerKey
   readonly envelopeId: EnvelopeId
   readonly body: Uint8Array
-  /** The sender's time, in whole milliseconds. */
+  /** When the message was sent, according to the sender's clock, in whole milliseconds. */
   readonly sentAtMs: Millis
 }
 
@@ -278,7 +288,7 @@ export type KeyRefusal =
   | 'binding_foreign'
   | 'binding_rolled_back'
 
-/** Counted since this peer was opened. */
+/** Counters since this peer was opened. */
 export interface PeerCounters {
   sent: number
   resent: number
@@ -286,7 +296,7 @@ export interface PeerCounters {
   nacked: number
   received: number
   duplicates: number
-  /** Messages that arrived before an earlier one of their stream. */
+  /** The number of messages that arrived before an earlier one of their stream. */
   reordered: number
   tampered: number
   settled: number

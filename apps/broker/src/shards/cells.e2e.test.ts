@@ -1,4 +1,4 @@
-/** Tests two cells with a broker each: a mesh moves while its peers are connected. */
+/** Tests two cells with one broker each: a mesh moves while its peers are connected. */
 
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'

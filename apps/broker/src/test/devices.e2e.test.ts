@@ -1,4 +1,7 @@
-/** Tests how several devices of one user join, which messages they receive, how they are removed, and what they may not do. */
+/**
+ * Tests how several devices of one user join, which messages they receive, how they are removed, and what they are not
+ * allowed to do.
+ */
 
 import {
   bindBoxKey,

@@ -1,4 +1,4 @@
-/** Tests limits per address, connection and machine, and the refusals of clients that exceed them. */
+/** Tests limits per address, connection and machine, and how clients that exceed them are refused. */
 
 import { generateIdentity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'

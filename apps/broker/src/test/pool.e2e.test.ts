@@ -1,4 +1,4 @@
-/** Tests pools through a running broker: each message belongs to one member at a time, even when members die. */
+/** Tests pools through a running broker: each message is with one member at a time, even if members die. */
 
 import { join } from 'node:path'
 import { generateBoxKeys, generateIdentity } from '@sealpost/identity'

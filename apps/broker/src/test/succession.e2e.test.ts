@@ -1,4 +1,7 @@
-/** Tests that a peer that rotates its identity key keeps everything it had, and that nobody else can rotate it (H45). */
+/**
+ * Tests that a peer that rotates its identity key keeps everything that it had, and that nobody else can rotate it
+ * (H45).
+ */
 
 import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity, signIdentityRotation } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'

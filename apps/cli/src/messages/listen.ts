@@ -1,4 +1,4 @@
-/** `sealpost listen` prints each message or runs a program for it, and settles it on success. */
+/** `sealpost listen` prints each message or runs a program for it, then settles it if that succeeded. */
 
 import { spawn } from 'node:child_process'
 import type { Message } from '@sealpost/sdk'

@@ -1,4 +1,6 @@
-/** Tests that a message whose file was not saved stays in the queue, whichever command printed the message. */
+/**
+ * Tests that a message whose file was not saved stays in the queue, regardless of which command printed the message.
+ */
 
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'

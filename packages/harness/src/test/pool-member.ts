@@ -1,4 +1,7 @@
-/** For tests: a pool member in a separate process. Reads its task from stdin, prints its messages, and settles none. */
+/**
+ * For tests: a pool member in a separate process. Reads its task from stdin, prints the messages that it receives, and
+ * settles none of them.
+ */
 
 import { connect, type MeshId, type PeerKey, type PoolId } from '@sealpost/sdk'
 import { poolsOf } from '@sealpost/sdk/pools'

@@ -1,4 +1,4 @@
-/** Tests attacks by a broker on uploads and downloads, and resuming after a process ends. */
+/** Tests how a broker may attack uploads and downloads, and that they resume after a process has ended. */
 
 import type { Attachment } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/std'

@@ -1,5 +1,5 @@
 /**
- * Joins a mesh with an invite, as a member or as a device of a member: `@sealpost/sdk/join`. Each call uses its own
+ * Joins a mesh with an invite, as a member or as a device of a member (`@sealpost/sdk/join`). Each call uses its own
  * connection. Call `connect` afterwards.
  */
 import {
@@ -41,17 +41,17 @@ import { certificateErrorCode, certificateUntrusted, judgeKey, ShardAddresses, s
 import { codeOfClose, wrongBroker } from './connection.ts'
 
 export interface JoinOptions {
-  /** The text of the invite. */
+  /** The invite, as a line of text. */
   readonly invite: string
   readonly identity: Identity
-  /** Display name: 1 to 64 printable ASCII characters. Default: `peer-` and 8 digits of its key. */
+  /** The display name: 1 to 64 printable ASCII characters. Default: `peer-` and 8 digits of the peer's key. */
   readonly name?: string
   readonly webSocket?: WebSocketConstructor
   /** Default: the binary form. @internal */
   readonly form?: ClientForm
 }
 
-/** Everything that `connect` needs besides the identity. */
+/** Everything that `connect` needs in addition to the identity. */
 export interface Membership {
   /** The URL of the invite, or the mesh's current home. */
   readonly url: string
@@ -64,10 +64,10 @@ export interface Membership {
 const JOIN_WITHIN_MS = 20_000
 
 /**
- * Joins the mesh. A repeated call with the same identity after a lost reply repeats the same enrolment.
+ * Joins the mesh. If the reply is lost, call again with the same identity; that repeats the same enrolment.
  * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused`
- *   (expired, revoked, used up, or for another broker: one code for all), `already_member`, `name_taken`, `revoked`;
- *   from this machine `certificate_untrusted`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
+ * (expired, revoked, used up, or for another broker: one code for all), `already_member`, `name_taken`, `revoked`; from
+ * this machine `certificate_untrusted`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
  * @example const membership = await join({ invite, identity, name: 'ada' })
  */
 export async function join(options: JoinOptions): Promise<Membership> {
@@ -89,11 +89,11 @@ export interface DeviceMembership extends Membership {
 }
 
 /**
- * Uses the invite of a user, for a device with its own keys. Repeating the call with the same identity after a lost
- * reply repeats the same enrolment.
+ * Joins as a device of a user, with the user's invite and the device's own keys. If the reply is lost, call again with
+ * the same identity; that repeats the same enrolment.
  * @throws SealpostError `invite_malformed`, `wrong_broker`; from the broker `invite_refused` (expired, used, from a
  * user that is not a member, or for another broker: one code for all), `too_many_devices`, `already_member`,
- *   `name_taken`, `revoked`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
+ * `name_taken`, `revoked`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
  * @example const { user, label } = await joinAsDevice({ invite, identity })
  */
 export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<DeviceMembership> {
@@ -113,7 +113,7 @@ type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
 
 /**
  * Enrols at this broker, or at the home that it redirects to.
- * @throws SealpostError `wrong_broker`, `moved` if it can't be followed, and the broker's refusals
+ * @throws SealpostError `wrong_broker`, `moved` if the redirect can't be followed, and the broker's refusals
  * @internal
  */
 export async function enrolAt(
@@ -139,7 +139,7 @@ export async function enrolAt(
   }
 }
 
-/** @throws SealpostError `invite_malformed` */
+/** Reads an invite. @throws SealpostError `invite_malformed` */
 function parsed<T>(text: string, read: (text: string) => T): T {
   try {
     return read(text)
@@ -161,8 +161,8 @@ interface Greeting {
 }
 
 /**
- * Returns the transcript to sign for a greeting. @throws SealpostError `wrong_broker`, `version_unsupported`, and
- * whatever `Dial.next` throws
+ * Returns the transcript to sign for a greeting. @throws SealpostError `wrong_broker`, `version_unsupported`, and the
+ * errors of `Dial.next`
  */
 async function greetingOf(dial: Dial, door: Door, identity: Identity): Promise<Transcript> {
   const first = await dial.next('hello', 'certificate')
@@ -207,7 +207,7 @@ function enrolDeviceFrame(invite: DeviceInvite, identity: Identity, transcript: 
   return { type: 'enrolDevice', statement, ...enrolment({ invite: statement, name }, identity, transcript) }
 }
 
-/** Returns the fields common to both enrolment frames: the first key binding, and the signature over everything. */
+/** Returns the fields that both enrolment frames have: the first key binding, and the signature over everything. */
 function enrolment(signed: { invite: Uint8Array; name: string }, identity: Identity, transcript: Transcript) {
   const { version, clientNonce, meshId } = transcript
   const { boxKey, boxEpoch, notAfterMs, signature } = bindBoxKey(identity, meshId, Date.now() + BINDING_MS)
@@ -217,12 +217,12 @@ function enrolment(signed: { invite: Uint8Array; name: string }, identity: Ident
   }
 }
 
-/** One connection for a short exchange of frames. Its first failure ends the connection. */
+/** Options of a connection for a short exchange of frames. The first failure ends the connection. */
 interface DialOptions {
   readonly url: string
   readonly form: ClientForm
   readonly webSocket: WebSocketConstructor
-  /** The limit from the dial to the last reply. */
+  /** The time limit from the dial to the last reply. */
   readonly withinMs: Millis
 }
 
@@ -236,7 +236,7 @@ class Dial {
 
   constructor({ url, form, webSocket: WebSocket, withinMs }: DialOptions) {
     this.#form = form
-    this.#failure.promise.catch(() => undefined) // rejects when no caller may be waiting
+    this.#failure.promise.catch(() => undefined) // it may reject while no caller is waiting
     this.#timer = setTimeout(() => this.#fail(lost()), withinMs)
     this.#socket = new WebSocket(url, [form.subprotocol])
     this.#socket.binaryType = 'arraybuffer'
@@ -244,7 +244,7 @@ class Dial {
     this.#socket.onclose = ({ code }) => this.#closed(code)
     this.#socket.onerror = (event: unknown) => {
       const trouble = certificateErrorCode(event)
-      if (trouble !== null) this.#fail(certificateUntrusted(trouble)) // otherwise `close` reports the reason
+      if (trouble !== null) this.#fail(certificateUntrusted(trouble)) // otherwise, `close` reports the reason
     }
   }
 
@@ -252,7 +252,10 @@ class Dial {
     this.#socket.send(this.#form.encode(frame))
   }
 
-  /** @throws SealpostError with the broker's refusal, `frame_unexpected` for another frame, or `connection_lost` */
+  /**
+   * Returns the next frame, which must have one of these types. @throws SealpostError with the broker's refusal,
+   * `frame_unexpected` for another frame, or `connection_lost`
+   */
   async next<Type extends ServerFrame['type']>(...types: Type[]): Promise<FrameOf<Type>> {
     while (this.#frames.length === 0) await Promise.race([this.#news.promise, this.#failure.promise])
     const frame = this.#frames.shift()!

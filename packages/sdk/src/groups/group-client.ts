@@ -27,13 +27,13 @@ export interface GroupClientPorts {
 /** Records messages to a group in its history. An open `State` of the group implements it. */
 export interface MessageRecorder {
   /**
-   * @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` if no record can
-   *   hold the note
+   * Checks whether a message with this note can be recorded. @throws SealpostError `key_missing` while there is no key
+   * to seal it under; `value_too_large` if the note does not fit in a record
    */
   checkNote(note: Note | undefined): void
   /** Returns the history record to store with the sealed body; the ticket opens the body. */
   sealRecord(message: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
-  /** Called when the record is stored, once for each member that the message is stored for. */
+  /** Called when the record is stored: once for each member for whom the message is stored. */
   recorded(record: Uint8Array): void
 }
 
@@ -86,13 +86,13 @@ export class GroupClient {
     return group !== undefined && group.epoch > epoch && !isGroupMember(group, peer)
   }
 
-  /** Resumes messages that an earlier process still owed to members. */
+  /** Resumes messages that an earlier process has not sent to all members. */
   restore(): void {
     for (const message of this.#ports.bodies?.restored.values() ?? [])
       this.#sends.restore(message, this.#eventObserver(0))
   }
 
-  /** Takes over a post of an earlier process. */
+  /** Takes over a post from an earlier process. */
   orphan(message: GroupMessage, to: PeerKey, outboxNo: number): Orphan {
     return this.#sends.orphan(message, to, this.#eventObserver(outboxNo))
   }
@@ -126,9 +126,9 @@ export type MemberOutcome =
 
 /** Receives the progress of a group message. */
 export interface SendObserver {
-  /** Set if the history of the group shall record the message. */
+  /** Set if the group's history is to record the message. */
   readonly recorder?: MessageRecorder | undefined
-  /** Called with the members to send to, at first and again if the group has changed. */
+  /** Called with the members to send to: at first, and again if the group has changed. */
   readonly expect: (members: readonly PeerKey[]) => void
   /** Called once per member. */
   readonly ended: (outcome: MemberOutcome) => void
@@ -138,7 +138,7 @@ export interface GroupSend extends SendObserver {
   readonly groupId: GroupId
   readonly body: Uint8Array
   readonly terms: GroupMessageTerms
-  /** Called when the message was sealed by this statement and is on its way. */
+  /** Called when the message was sealed for the members in this statement and is on its way. */
   readonly posted: (group: GroupStatement) => void
   readonly refused: (error: SealpostError) => void
 }
@@ -155,9 +155,9 @@ export interface GroupSenderPorts {
 }
 
 /**
- * Sends messages to groups. Each is sealed once, with one envelope for each member in the ordinary lane to that member.
- * If the broker reports that the group has changed, refused envelopes are sealed once more for the current members.
- * Pure and synchronous.
+ * Sends messages to groups. Each message is sealed once, with one envelope for each member, in the ordinary lane to
+ * that member. If the broker reports that the group has changed, refused envelopes are sealed again for the current
+ * members. Pure and synchronous.
  */
 export class GroupSender {
   readonly #ports: GroupSenderPorts
@@ -180,12 +180,12 @@ export class GroupSender {
     })
   }
 
-  /** Takes over a post of an earlier process, for which no caller waits. */
+  /** Takes over a post from an earlier process, for which no caller waits. */
   orphan(message: GroupMessage, to: PeerKey, observer: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
     return this.#answers(message, to, observer)
   }
 
-  /** Resumes a message that an earlier process still owed. */
+  /** Resumes a message that an earlier process has not sent to all members. */
   restore(message: GroupMessage, observer: SendObserver): void {
     if (message.owed.size > 0) this.#askAgain(message, observer)
   }
@@ -237,7 +237,10 @@ export class GroupSender {
     }
   }
 
-  /** Runs in the same turn as the refusal, so after a crash the message is either sent or owed. */
+  /**
+   * Records that the message is still owed to this member. Runs in the same turn as the refusal, so that after a crash
+   * the message is either sent or owed.
+   */
   #owe(message: GroupMessage, peer: PeerKey, observer: SendObserver): void {
     const isFirst = message.owed.size === 0
     message.owed.add(peer)
@@ -268,12 +271,15 @@ export class GroupSender {
     for (const peer of owed) if (!served.has(peer)) observer.ended({ peer, receipt: null, error })
   }
 
-  /** Gives up the owed members, because this process ends. With a store, the next process continues. */
+  /**
+   * Gives up the members to whom the message is still owed, because this process ends. With a store, the next process
+   * continues.
+   */
   #giveUp({ owed }: GroupMessage, observer: SendObserver, error: SealpostError): void {
     for (const peer of owed) observer.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
   }
 
-  /** Returns the current members that did not get the message or have joined since. */
+  /** Returns the current members that have not received the message or have joined since it was sent. */
   #nowOwed(group: GroupStatement, { members }: GroupMessage, owed: ReadonlySet<PeerKey>): PeerKey[] {
     const { self } = this.#ports
     if (!isGroupMember(group, self)) return []
@@ -289,8 +295,8 @@ export function notInGroup(): SealpostError {
 }
 
 /**
- * Completes the opening of mail to a group or to every device of a user. The envelope holds the ticket to a body sent
- * beside it. The group's id is sealed; the owner's statement proves whether the sender belongs to that group.
+ * What is needed to open mail to a group or to every device of a user. The envelope contains the ticket to a body that
+ * is sent with it. The group's id is sealed; the owner's statement proves whether the sender belongs to that group.
  */
 interface GroupOpenerPorts {
   readonly crypto: Pick<GroupCrypto, 'openBody'>
@@ -303,7 +309,7 @@ interface GroupOpenerPorts {
 
 export class GroupOpener {
   readonly #ports: GroupOpenerPorts
-  /** Deliveries whose group statement was read again since they arrived. */
+  /** Deliveries whose group statement has been read again since they arrived. */
   readonly #rechecked = new WeakSet<PushedDelivery>()
 
   constructor(ports: GroupOpenerPorts) {
@@ -311,8 +317,8 @@ export class GroupOpener {
   }
 
   /**
-   * Opens mail. `asked`: the group's statement was requested; `unlock` follows. `later`: the broker has no new enough
-   * one.
+   * Opens mail. `asked`: the group's statement was requested, and `unlock` follows. `later`: the broker does not have a
+   * recent enough statement.
    */
   open(delivery: PushedDelivery, opened: OpenedEnvelope): OpenedMessage | { flaw: string } | 'asked' | 'later' {
     const { note, header, headerHash } = opened
@@ -325,7 +331,7 @@ export class GroupOpener {
     if (note.group === undefined) return { ok: true, header, headerHash, note, body }
     const group = this.#ports.statements.find(note.group)
     if (!group || group.epoch < note.groupEpoch!) return this.#ask(delivery)
-    // Membership in an older epoch can't be verified any more.
+    // For an older epoch, membership can no longer be verified.
     const isMember =
       isGroupMember(group, delivery.sender) || group.members.some((key) => this.#ports.current(key) === delivery.sender)
     if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
@@ -355,5 +361,5 @@ export function isGroupMember(group: GroupStatement, peer: PeerKey): boolean {
   return members.has(peer)
 }
 
-/** Cached, because every received group message needs it. */
+/** The members of each group as a set. Cached, because every received group message needs it. */
 const memberSets = new WeakMap<GroupStatement, ReadonlySet<PeerKey>>()

@@ -1,4 +1,6 @@
-/** Implements groups for applications. The owner's signature decides membership; the sender chooses recipients. */
+/**
+ * Implements groups for applications. The owner's signature determines the members; the sender chooses the recipients.
+ */
 import { changeGroup, createGroup, endGroup, GROUP_MEMBERS_MAX, type GroupStatement } from '@sealpost/identity'
 import { type GroupId, type PeerKey, withResolvers } from '@sealpost/std'
 import { bytesOf } from '../inbox/message.ts'
@@ -11,19 +13,21 @@ export type { MemberOutcome } from './group-client.ts'
 
 /** Like `SendOptions`, without a delay and without `ifOnline`. */
 export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
-  /** The open state of this group, whose history records the message in the commit that stores it for the members. */
+  /**
+   * The open state of this group. Its history records the message in the same commit that stores it for the members.
+   */
   readonly recordIn?: MessageRecorder
 }
 
 /** A message on its way to each member. Ignoring its promises never causes an unhandled rejection. */
 export interface PendingGroupSend {
-  /** The epoch of the statement it was sealed by. */
+  /** The epoch of the statement for whose members the message was sealed. */
   readonly epoch: number
-  /** Each resolves when the broker has stored the envelope for this member, and rejects as `send` does. */
+  /** Each promise resolves when the broker has stored the envelope for this member, and rejects like that of `send`. */
   readonly members: ReadonlyMap<PeerKey, Promise<Receipt>>
   /**
    * One outcome per member, once all outcomes are known. If the group changed in the meantime, new members are
-   * included, and removed ones are refused as `stale_roster`.
+   * included, and removed members are refused as `stale_roster`.
    */
   readonly stored: Promise<readonly MemberOutcome[]>
 }
@@ -55,7 +59,7 @@ export class Groups {
   }
 
   /**
-   * Creates a group; this peer owns it and is a member.
+   * Creates a group. This peer owns it and is a member.
    * @throws SealpostError `group_malformed`, `too_many_groups`, `too_many_own_groups`
    * @example const group = await groupsOf(peer).create('crew', [ben])
    */
@@ -65,7 +69,7 @@ export class Groups {
   }
 
   /**
-   * Lists the groups that this peer belongs to or owns, as read from the broker.
+   * Reads from the broker which groups this peer belongs to or owns.
    * @example const groups = await groupsOf(peer).list()
    */
   async list(): Promise<Group[]> {
@@ -90,7 +94,7 @@ export class Groups {
   }
 }
 
-/** Events `group_changed` and `group_deleted` report changes. */
+/** A group. The events `group_changed` and `group_deleted` report changes. */
 export class Group extends MemberList<GroupId> {
   readonly #ports: PeerPorts
 
@@ -101,11 +105,11 @@ export class Group extends MemberList<GroupId> {
   }
 
   /**
-   * Sends to every member except this peer. The message is sealed once, and in order with other messages to each
+   * Sends to every member except this peer. The message is sealed once, and is in order with other messages to each
    * member. Resolves when the message is on its way.
    * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` if it was deleted; with `recordIn`,
-   *   `key_missing`, and `value_too_large` for an attachment whose reference exceeds a record. If the group records no
-   *   messages, each outcome is `not_kept` and no member receives the message
+   * `key_missing`, and `value_too_large` for an attachment whose reference exceeds a record. If the group records no
+   * messages, each outcome is `not_kept` and no member receives the message
    * @example const { stored } = await group.send('to all of you')
    */
   send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingGroupSend> {
@@ -120,7 +124,7 @@ export class Group extends MemberList<GroupId> {
   }
 }
 
-/** Collects the outcomes of all members. Their promises are created on first access. */
+/** Collects the outcomes of all members. Their promises are created when they are first accessed. */
 class Gathering {
   readonly #resolve: (posted: PendingGroupSend) => void
   readonly #expected = new Set<PeerKey>()
@@ -164,7 +168,7 @@ class Gathering {
   #promises(members: readonly PeerKey[]): Map<PeerKey, Promise<Receipt>> {
     if (!this.#promised) {
       this.#promised = new Map(members.map((member) => [member, withResolvers<Receipt>()]))
-      for (const { promise } of this.#promised.values()) promise.catch(() => undefined) // reported by `stored` too
+      for (const { promise } of this.#promised.values()) promise.catch(() => undefined) // `stored` reports the errors too
       for (const outcome of this.#outcomes) this.#tell(outcome)
     }
     return new Map([...this.#promised].map(([member, { promise }]) => [member, promise]))

@@ -8,7 +8,7 @@ import type { GroupCrypto, PeerEvent } from '../ports.ts'
 type StatementTamper = 'statement_forged' | 'statement_rolled_back'
 
 export interface StatementCachePorts<Id extends string, Statement> {
-  /** Returns null unless its owner signed it. */
+  /** Reads a statement. Returns null unless its owner signed it. */
   readonly read: (bytes: Uint8Array) => Statement | null
   readonly idOf: (statement: Statement) => Id
   /** An id that precedes all others. */
@@ -16,25 +16,25 @@ export interface StatementCachePorts<Id extends string, Statement> {
   /** Requests the statements after this id. Reply: `listed`, or `close`. */
   readonly ask: (after: Id) => void
   readonly tampered: (id: Id | null, reason: StatementTamper) => void
-  /** Called when the statement is new or replaces an older one. */
+  /** Called when a statement is new or replaces an older one. */
   readonly changed?: (statement: Statement, isNew: boolean) => void
 }
 
-/** Called with null when the statements were read. */
+/** Called with null once the statements were read. */
 type Waiter = (error: SealpostError | null) => void
 
 /**
- * Caches statements of groups or pools, verified by their owners' signatures. A broker can withhold the newest
- * statement. It can neither forge one nor return to an older one unnoticed, which is reported as tampering. Pure and
- * synchronous.
+ * Caches statements of groups or pools, whose owners' signatures were verified. A broker can withhold the newest
+ * statement. It can neither forge a statement nor return an older one unnoticed; either is reported as tampering. Pure
+ * and synchronous.
  */
 export class StatementCache<Id extends string, Statement extends { readonly epoch: number }> {
   readonly #kind: StatementCachePorts<Id, Statement>
   readonly #known = new Map<Id, Statement>()
-  /** The epochs known when the current read began. Older replies are rollbacks. */
+  /** The epochs known when the current read began. Replies with older epochs are rollbacks. */
   #floor: ReadonlyMap<Id, number> | null = null
   #waiters: Waiter[] = []
-  /** Waiters that arrived during a read, which may already be past their statements. */
+  /** Waiters that arrived during a read. The read may already be past the statements that they need. */
   #nextWaiters: Waiter[] = []
 
   constructor(ports: StatementCachePorts<Id, Statement>) {
@@ -49,7 +49,7 @@ export class StatementCache<Id extends string, Statement extends { readonly epoc
     return this.#known.get(id)
   }
 
-  /** Reads all statements again, in the next session if there is none now, and then calls back. */
+  /** Reads all statements again, in the next session if there is none now, then calls back. */
   refresh(done: Waiter): void {
     if (this.#floor) this.#nextWaiters.push(done)
     else {
@@ -109,7 +109,8 @@ export class StatementCache<Id extends string, Statement extends { readonly epoc
       return null
     }
     const id = this.#kind.idOf(statement)
-    // A reply may be older than a pushed statement, so only epochs known at the request count.
+    // A reply may be older than a pushed statement, so it is compared only with epochs that were known at the time of
+    // the request.
     const lowest = floor ? (floor.get(id) ?? 0) : (this.#known.get(id)?.epoch ?? 0)
     if (statement.epoch < lowest) this.#kind.tampered(id, 'statement_rolled_back')
     this.add(statement)
@@ -148,7 +149,7 @@ export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
     super.refresh(done)
   }
 
-  /** Reads the statements again, because this session missed changes made between sessions. */
+  /** Reads the statements again, because changes between sessions were missed. */
   connected(): void {
     if (this.#isUsed && !this.isReading) this.begin()
   }
@@ -233,7 +234,7 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
     }
   }
 
-  /** Ends the list. After a rename, two end statements differ, but either one suffices. */
+  /** Ends the list. After a rename, two end statements may differ, but either one is enough. */
   async end(id: Id): Promise<void> {
     const now = this.#own(id)
     if (isGroupEnded(now) || (await this.#set(this.#ports.end(now), false))) return
@@ -247,7 +248,10 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
     return statement
   }
 
-  /** Returns whether the broker accepted it; false if it is stale and not the last try. */
+  /**
+   * Publishes a statement. Returns whether the broker accepted it; false if it is stale and this is not the last
+   * attempt.
+   */
   async #set(statement: Statement, isLast = true): Promise<boolean> {
     const { outcome } = await this.#ports.set(statement.bytes)
     if (outcome === 'done') this.#ports.tell((cache) => cache.add(statement))
@@ -307,7 +311,7 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
   }
 }
 
-/** Its properties show the newest known statement. */
+/** A group or a pool. The properties show the newest known statement. */
 export abstract class MemberList<Id extends string> {
   readonly id: Id
   readonly #lists: Pick<MemberLists<Id, MemberListStatement>, 'self' | 'known' | 'change' | 'end'>
@@ -337,13 +341,13 @@ export abstract class MemberList<Id extends string> {
   get isOwn(): boolean {
     return this.owner === this.#lists.self
   }
-  /** Whether the owner has deleted it. It then has no members, and nobody can send to it. */
+  /** Whether the owner has deleted it. A deleted pool has no members, and nobody can send to it. */
   get isDeleted(): boolean {
     return isGroupEnded(this.#now)
   }
 
   /**
-   * Adds members. They get messages that are sent from then on; earlier ones are not sealed for them.
+   * Adds members. They receive messages that are sent from then on; earlier ones are not sealed for them.
    * @throws SealpostError `not_owner`, `group_malformed` or `pool_malformed`, `unknown_group` if it was deleted
    * @example await group.add(ben)
    */
@@ -352,9 +356,9 @@ export abstract class MemberList<Id extends string> {
   }
 
   /**
-   * Removes members. They can't open messages sent from then on. A pool gives them no further messages, and messages
+   * Removes members. They can't open messages sent from then on. A pool sends them no more messages, and messages that
    * they hold go to others.
-   * @throws whatever `add` throws
+   * @throws the errors of `add`
    * @example await group.remove(ben)
    */
   remove(...peers: PeerKey[]): Promise<void> {
@@ -364,8 +368,8 @@ export abstract class MemberList<Id extends string> {
   }
 
   /**
-   * Changes its name.
-   * @throws whatever `add` throws
+   * Changes the name.
+   * @throws the errors of `add`
    * @example await group.rename('crew')
    */
   rename(name: string): Promise<void> {

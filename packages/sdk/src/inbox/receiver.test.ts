@@ -6,7 +6,10 @@ import { TurnsScene } from '../test/turns.ts'
 import { GRACE_MS } from './dispatcher.ts'
 import { HOLD_MS } from './stream-order.ts'
 
-/** Returns a scene in which Bob has just requested all of Alice's keys. She then rotates, and he can't ask for 10 s. */
+/**
+ * Returns a scene in which Bob has just requested all of Alice's keys. She then rotates, and he can't request them
+ * again for 10 s.
+ */
 function turnedTwice(): TurnsScene {
   const scene = new TurnsScene()
   scene.turn()
@@ -23,7 +26,7 @@ describe('around a rotation of box keys', () => {
     const scene = turnedTwice()
     scene.advance(5_000)
     scene.send('first')
-    scene.advance(5_500) // the keys may be requested again, and the first message is delayed for another 4.5 seconds
+    scene.advance(5_500) // the keys can be requested again, and the first message is delayed by another 4.5 seconds
     scene.send('second')
     expect(scene.texts).toEqual(['0', '1'])
     scene.advance(4_500)

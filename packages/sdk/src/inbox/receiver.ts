@@ -1,7 +1,7 @@
 /**
- * Opens and compares pushed deliveries, drops duplicates, hands messages to the application and settles them. A push
- * from a sender whose key is unknown waits for the key, together with all later pushes from that sender. A push that
- * can't be opened yet is deferred, together with later ones in its lane.
+ * Opens and checks pushed deliveries, drops duplicates, hands messages to the application and settles them. If the
+ * sender's key is unknown, a push waits for it, together with all later pushes from that sender. A push that can't be
+ * opened yet is deferred, together with later ones in its lane.
  *
  * With a store, a message is settled at the broker only once its mark is stored. Most settles wait briefly for others.
  */
@@ -36,7 +36,10 @@ export interface ReceiverPorts {
   readonly isAnswer: (message: Message) => boolean
   /** Returns whether this peer works for any pool, whose other members might open a message that this peer can't. */
   readonly worksForPools: () => boolean
-  /** Maximum age since sealing; older messages are rejected. Default: 31 days without a store, Infinity with one. */
+  /**
+   * The maximum time since a message was sealed; older messages are rejected. Default: 31 days without a store,
+   * Infinity with one.
+   */
   readonly maxAgeMs?: Millis | undefined
   /** Sends a reply to a message. */
   readonly post: (post: OutgoingMessage) => void
@@ -46,20 +49,23 @@ export interface ReceiverPorts {
 
 type ReceiverFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | FrameOf<'extend'>
 
-/** How long a settle waits for others, since a frame for each would cost a write and a read. */
+/** How long a settle waits for others, because a frame for each would cost a write and a read. */
 const SETTLE_WITHIN_MS = 100
 /** This many waiting settles fill the window, so they are sent. */
 const SETTLES_MAX = 64
 /** A larger message uses much of the broker's byte window, so it is settled without waiting. */
 const ALONE_BYTES = 4_096
-/** A broker that pushes mail of a peer whose key it lacks may find the key later. */
+/** A broker may push mail from a peer whose key it lacks, and find the key later. */
 const KEYLESS_RETRY_MS = 60_000
 const RETRY_MAX_MS = 0xffffffff
-/** Every member of a pool has its own box in the envelope, so others may be able to open theirs. */
+/**
+ * After this many attempts, a pool message that can't be opened is rejected. Until then, it is returned, because each
+ * member has its own box in the envelope and another one may be able to open it.
+ */
 const POOL_ATTEMPTS_MAX = 5
 const POOL_RETRY_MS = 1_000
 
-/** A broker's longest time to live is 30 days by default; one day allows for differing clocks. */
+/** A broker's maximum time to live is 30 days by default; one more day allows for differing clocks. */
 const MAX_AGE_MS = 31 * 24 * 3600_000
 
 export class Receiver implements EnginePart, MessageActions {
@@ -78,7 +84,7 @@ export class Receiver implements EnginePart, MessageActions {
   #rejecting: FrameOf<'reject'>['items'] = []
   readonly #leases = new Leases()
   readonly #receipts = new Receipts()
-  /** Counts sessions: a delivery can be settled only in the session that pushed it. */
+  /** The number of the session. A delivery can only be settled in the session in which it was pushed. */
   #sessionNo = 0
 
   constructor(ports: ReceiverPorts, keeping?: InboxPersistence) {
@@ -106,12 +112,12 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.disconnected()
   }
 
-  /** Call when the database has another incarnation, because delivery ids then have another meaning. */
+  /** Call when the database has a new incarnation, because delivery ids then have a different meaning. */
   restored(): void {
     this.#putOffs.clear()
   }
 
-  /** Returns when a lease must be extended, or a message or a settle has waited long enough. */
+  /** When a lease must be extended, or a message or a settle has waited long enough. */
   get wakeAtMs(): Millis {
     return Math.min(this.#leases.wakeAtMs, this.reorderBuffer.wakeAtMs, this.#settleAtMs)
   }
@@ -119,7 +125,7 @@ export class Receiver implements EnginePart, MessageActions {
   tick(nowMs: Millis): void {
     const due = this.reorderBuffer.takeDue(nowMs)
     for (const message of due) this.#accept(message)
-    // Runs only after all due messages are out, because the next message follows them in the lane.
+    // Runs only after all due messages are handed out, because the next message follows them in the lane.
     for (const message of due) this.#acceptNext(message)
   }
 
@@ -151,7 +157,7 @@ export class Receiver implements EnginePart, MessageActions {
     for (const delivery of waiting) this.#putOff(delivery, { afterMs: KEYLESS_RETRY_MS, nowMs })
   }
 
-  /** Settles all reported receipts, including repeated ones. */
+  /** Handles receipts. Settles all of them, including repeated ones. */
   receipted(items: FrameOf<'receipts'>['items']): void {
     for (const receipt of this.#receipts.take(items)) this.#ports.effects.emit({ type: 'receipt', ...receipt })
     for (const { id } of items) this.#settleSoon(id)
@@ -223,7 +229,7 @@ export class Receiver implements EnginePart, MessageActions {
     return this.#settling.length
   }
 
-  /** Returns all settles, whether due or not. */
+  /** Returns all settles, even those that are not due. */
   takeSettles(): readonly FrameOf<'settle'>[] {
     const settling = this.#settling
     if (settling.length === 0) return NO_FRAMES
@@ -259,23 +265,23 @@ export class Receiver implements EnginePart, MessageActions {
     else this.#takeInTurn(message, bytesOf(delivery), nowMs)
   }
 
-  /** Accepts the message at once if it is the first of its lane and no earlier message is missing. */
+  /** Accepts the message immediately if it is the first in its lane and no earlier message is missing. */
   #takeInTurn(message: Message, byteCount: number, nowMs: Millis): void {
     const { counters } = this.#ports
     if (this.reorderBuffer.hold(message, byteCount, nowMs)) counters.duplicates += 1
     else if (!this.#isNext(message)) counters.reordered += 1
     this.#acceptNext(message)
-    this.tick(nowMs) // The buffer may exceed its bounds now.
+    this.tick(nowMs) // The buffer may now exceed its limits.
   }
 
-  /** Accepts the held messages of this one's lane until one still waits for an earlier message. */
+  /** Accepts the held messages in this message's lane, up to one that still waits for an earlier message. */
   #acceptNext(of: Message): void {
     const { reorderBuffer } = this
     const take = () => reorderBuffer.takeNext(of, this.#isNext)
     for (let next = take(); next; next = take()) this.#accept(next)
   }
 
-  /** Returns whether no earlier message of its stream is missing. */
+  /** Returns whether no earlier message in its stream is missing. */
   readonly #isNext = (message: Message): boolean => this.#inbox.missingBefore(message) === 0
 
   #accept(message: Message): void {
@@ -308,7 +314,10 @@ export class Receiver implements EnginePart, MessageActions {
     else effects.deliver(message)
   }
 
-  /** Ends a reply. Settling loses the key of an attached file, so the requester settles a reply that has one. */
+  /**
+   * Settles a reply, unless it has a file: once a message is settled, the key of its file is lost, so the requester
+   * settles such a reply.
+   */
   #endAnswer(message: Message): void {
     if (message.attachment === null) this.settle(message)
     else this.hold(message)
@@ -346,7 +355,10 @@ export class Receiver implements EnginePart, MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  /** Rejects a delivery. The broker stores a dead letter, which other keys or a later version might open. */
+  /**
+   * Rejects a delivery. The broker stores it as a dead letter, because other keys or a later version might be able to
+   * open it.
+   */
   #rejectTampered(delivery: Pick<PushedDelivery, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
     this.#tampered(delivery, reason)
     this.#rejecting.push({ id: delivery.id, reason })
@@ -371,7 +383,7 @@ export class Receiver implements EnginePart, MessageActions {
 
   #settleIfCurrent({ sessionNo, deliveryId, pool, receipts, body, attempt }: Message): void {
     if (sessionNo !== this.#sessionNo) return
-    const isAlone = attempt > ALONE_AFTER_ATTEMPTS // the broker pushes nothing else until it is settled
+    const isAlone = attempt > ALONE_AFTER_ATTEMPTS // the broker pushes nothing else until this delivery is settled
     this.#settleSoon(deliveryId, pool || receipts !== 'none' || body.length > ALONE_BYTES || isAlone)
   }
 
@@ -389,10 +401,10 @@ export class Receiver implements EnginePart, MessageActions {
   }
 }
 
-/** Returns the size as the broker counts it. */
+/** Returns the size of a delivery as the broker counts it. */
 const bytesOf = ({ envelope, body }: PushedDelivery): number => envelope.length + (body?.length ?? 0)
 
-/** Copies field by field, because a spread costs four times as much. */
+/** Returns the delivery of a frame. Copies field by field, because a spread costs four times as much. */
 function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][number]): PushedDelivery {
   const { push, terms } = delivery
   const { id, envelopeId, sender, priority, attempt, enqueuedAtMs, envelope } = push
@@ -407,5 +419,5 @@ function flawOf(note: Note, { terms }: PushedDelivery): string | null {
   return isOther ? 'wrong_thread' : null
 }
 
-/** Replaces all but printable ASCII in a reason, because other characters must not prevent the rejection. */
+/** Replaces everything except printable ASCII in a reason, because other characters must not prevent the rejection. */
 const printable = (text: string): string => text.replace(/[^ -~]/gu, '?').slice(0, REASON_MAX)

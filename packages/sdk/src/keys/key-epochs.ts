@@ -1,10 +1,10 @@
 /**
- * Remembers the highest epoch seen of each peer's box key. A directory that hands out an older key has rolled back,
- * possibly to a stolen one, so nothing is sealed to that key. Mail and spaces of a process can share this memory; with
- * a store it outlives the process.
+ * Remembers the highest epoch that was seen of each peer's box key. A directory that hands out an older key has rolled
+ * back, possibly to a stolen key, so nothing is sealed to it. Mail and spaces in one process can share this memory;
+ * with a store, it outlives the process.
  *
- * Keys of the first epoch are not recorded: no earlier epoch exists. The memory has no bound, since a broker could
- * otherwise evict entries by inventing peers; a peer that has rotated costs about 120 bytes.
+ * Keys of the first epoch are not recorded, because no earlier epoch exists. The memory is unlimited, since a broker
+ * could otherwise evict entries by inventing peers. A peer that has rotated takes about 120 bytes.
  */
 
 import type { BoxKeys, Identity, KeyBinding } from '@sealpost/identity'
@@ -24,9 +24,9 @@ const FIRST_EPOCH = 1
 
 /** @internal */
 export interface KeyEpochsPorts {
-  /** This peer's key file is more reliable than any directory. */
+  /** This peer, whose own key file is more reliable than any directory. */
   readonly self: PeerKey
-  /** Stored records, of this class or others. */
+  /** Stored records, of this class and others. */
   readonly records?: readonly StoreRecord[]
   /** Default: nothing is stored. */
   readonly keep?: (key: string, record: KeyEpochRecord) => void
@@ -46,7 +46,7 @@ export class KeyEpochs {
   }
 
   /**
-   * Returns 0 for a peer without a record.
+   * Returns the highest epoch seen; 0 for a peer without a record.
    * @example const epoch = keyEpochs.of(ben)
    */
   of(peer: PeerKey): number {
@@ -64,7 +64,7 @@ export class KeyEpochs {
   }
 }
 
-/** Returns the key epochs of a peer that stores them with its mail, or not at all. @internal */
+/** Returns the key epochs of a peer that stores them together with its mail or not at all. @internal */
 export function keptKeyEpochs(
   self: PeerKey,
   writer: StoreWriter | null,
@@ -73,7 +73,7 @@ export function keptKeyEpochs(
   return new KeyEpochs({ self, records, ...(writer && { keep: (key, record) => writer.put(key, () => record) }) })
 }
 
-/** Key epochs in a separate store (`@sealpost/sdk/key-epochs`), for peers and spaces that share no process. */
+/** Key epochs in a separate store (`@sealpost/sdk/key-epochs`), for peers and spaces that don't share a process. */
 export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
   readonly #store: WriteBehindStore
 
@@ -98,7 +98,8 @@ export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
 }
 
 /**
- * Pass the result to `connect`, `openPeer` or `openState` as `keyEpochs`, and close it after them.
+ * Opens the key epochs in a store. Pass the result to `connect`, `openPeer` or `openState` as `keyEpochs`, and close it
+ * after it.
  * @throws SealpostError `store_foreign`, `store_corrupt`, `store_failed`
  * @example const keyEpochs = await openKeyEpochs(store, { meshId: place.meshId, peerKey: peer.key })
  */
@@ -110,14 +111,16 @@ export async function openKeyEpochs(
   try {
     return new StoredKeyEpochs(owner.peerKey, store, await loadStore(store, owner, formerKeys))
   } catch (error) {
-    await store.close().catch(() => undefined) // the first failure is the one to report
+    await store.close().catch(() => undefined) // the first error is the one to report
     throw error
   }
 }
 
 /** Rotates a peer's own keys. @internal */
 export interface OwnKeys {
-  /** Signs the key, and opens mail with it from now on: others may seal to it before we learn of its publication. */
+  /**
+   * Signs the next key, and opens mail with it from now on: others may seal to it before we learn that it is published.
+   */
   bindNext(next: BoxKeys, notAfterMs: Millis): KeyBinding
   /** Seals with the key from now on. */
   activate(next: BoxKeys): void
@@ -127,10 +130,15 @@ export interface OwnKeys {
   rotateIdentity(next: Identity): Uint8Array
 }
 
-/** Key bindings are not renewed automatically, and a peer with an expired binding gets no mail. @internal */
+/**
+ * How long a key binding is valid. Bindings are not renewed automatically, and a peer with an expired binding receives
+ * no mail. @internal
+ */
 export const BINDING_MS = 10 * 365 * 24 * 3600_000
 
-/** Publishes a key. May be repeated after a lost reply. @throws SealpostError `stale_epoch`, `key_refused` @internal */
+/**
+ * Publishes a key. Can be repeated if the reply is lost. @throws SealpostError `stale_epoch`, `key_refused` @internal
+ */
 export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKeys): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = own.bindNext(next, Date.now() + BINDING_MS)
   const { outcome } = await ask({ type: 'bind', boxKey, boxEpoch, notAfterMs, signature })
@@ -140,7 +148,7 @@ export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKe
   own.activate(next)
 }
 
-/** @throws SealpostError `key_taken`, `key_refused` @internal */
+/** Publishes a new identity key. @throws SealpostError `key_taken`, `key_refused` @internal */
 export async function rotateIdentity(ask: RequestBroker, keys: OwnKeys, next: Identity): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = keys.bindIdentity(next, Date.now() + BINDING_MS)
   const binding = { boxKey, boxEpoch, bindingNotAfterMs: notAfterMs, bindingSignature: signature }

@@ -21,7 +21,7 @@ export interface PeerKeysPorts {
   /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
   readonly self: PeerKey
-  /** Called when the directory names a box key of this peer that this peer does not hold. */
+  /** Called when the directory has a box key of this peer that the peer itself does not have. */
   readonly ownKeyMissing: (error: SealpostError) => void
   readonly emit: (event: PeerEvent) => void
   /** Called when the peer's key is known, so that waiting messages continue. */
@@ -124,7 +124,7 @@ function ownKeyMissing(boxEpoch: number): SealpostError {
 
 /**
  * Returns a generator of envelope ids: UUID v7 (RFC 9562, 5.7) with a 32-bit counter after the milliseconds, so that
- * ids ascend even if the clock is set back. In a browser it has a third of the size of the `uuid` library.
+ * ids ascend even if the clock is set back. In a browser, it is a third of the size of the `uuid` library.
  */
 export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
   const bytes = new Uint8Array(16)
@@ -136,7 +136,7 @@ export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
     const nowMs = now()
     if (nowMs > atMs) {
       atMs = nowMs
-      count = view.getUint32(6) >>> 1 // leaves room for counting within a millisecond
+      count = view.getUint32(6) >>> 1 // leaves room to count within a millisecond
     } else count += 1
     view.setUint16(0, atMs / 0x100000000)
     view.setUint32(2, atMs)
@@ -157,23 +157,26 @@ export interface EnvelopeOpenerPorts {
   readonly crypto: Pick<CryptoPort, 'open' | 'lacksBoxKey'>
   readonly keys: KeyDirectory
   readonly self: PeerKey
-  /** Called when the directory names a box key that this peer does not hold. No mail sealed to it may be rejected. */
+  /**
+   * Called when the directory has a box key of this peer that the peer itself does not have. Mail sealed to it must not
+   * be rejected.
+   */
   readonly ownKeyMissing: (boxEpoch: number) => void
   /** Called when waiting mail from this sender may be tried again. */
   readonly unlock: (sender: PeerKey) => void
 }
 
-/** Opens mail from other peers with their trusted keys; requests unknown ones. */
+/** Opens mail from other peers with their trusted keys. Requests unknown keys. */
 export class EnvelopeOpener {
   readonly #ports: EnvelopeOpenerPorts
-  /** Mail whose senders' keys were all requested since it arrived. */
+  /** Mail for which all keys of the sender were requested after it arrived. */
   readonly #rechecked = new WeakSet<IncomingEnvelope>()
   /**
-   * Whether this peer holds the key that the directory lists for it. Checked once per session: a peer rotates its key
-   * in a separate session, which would end this one.
+   * Whether this peer has the key that the directory lists for it. This is checked once per session: a peer rotates its
+   * key in a separate session, which would end this one.
    */
   #ownKey: 'unchecked' | 'asked' | 'held' = 'unchecked'
-  /** Senders of mail that waits for that check. */
+  /** Senders of mail that waits for the check of `#ownKey`. */
   readonly #waiting = new Set<PeerKey>()
 
   constructor(ports: EnvelopeOpenerPorts) {
@@ -182,8 +185,9 @@ export class EnvelopeOpener {
 
   /**
    * `asked`: a key was requested, and `unlock` or the directory reports its arrival. `later`: the sender's keys were
-   * requested just before this arrived, so the sender may have rotated in between; after `RECHECK_MS` they are
-   * requested again. `does_not_open` is final: no key in the directory opens it, and this peer holds all its own keys.
+   * requested shortly before this mail arrived, so the sender may have rotated in between; after `RECHECK_MS`, they are
+   * requested again. `does_not_open` is final: no key in the directory opens the mail, and this peer has all its own
+   * keys.
    */
   open(arrival: IncomingEnvelope, nowMs: Millis): OpenVerdict | 'asked' | 'later' {
     const { crypto, keys } = this.#ports
@@ -205,14 +209,14 @@ export class EnvelopeOpener {
   }
 
   /**
-   * Waits behind another message of its sender, and shares the request for all keys of the sender if that has not been
-   * sent.
+   * Call for mail that waits behind another message from its sender. It shares the request for all keys of the sender
+   * if that request is not sent yet.
    */
   waitsBehind(arrival: IncomingEnvelope): void {
     if (this.#ports.keys.isRecheckUnsent(arrival.sender)) this.#rechecked.add(arrival)
   }
 
-  /** Handles the directory's key of this peer; null if it has no trusted key. */
+  /** Handles the key that the directory has for this peer; null if it has no trusted one. */
   ownKeyAnswered(key: KnownKey | null): void {
     if (key && this.#ports.crypto.lacksBoxKey(key)) return this.#ports.ownKeyMissing(key.boxEpoch)
     this.#ownKey = 'held'
@@ -235,5 +239,5 @@ export class EnvelopeOpener {
   }
 }
 
-/** Returns whether another key would not change the verdict. */
+/** Returns whether the verdict is final, so that no other key could change it. */
 const isAnswer = (opened: OpenVerdict): boolean => opened.ok || opened.reason !== 'does_not_open'

@@ -24,7 +24,7 @@ import type { CryptoPort, GroupCrypto, UserCrypto } from '../ports.ts'
 import type { OwnKeys } from './key-epochs.ts'
 import { envelopeIds } from './peer-keys.ts'
 
-/** `others`: further box keys, used for opening. `formerKeys`: former identity keys. */
+/** `others`: additional box keys, for opening only. `formerKeys`: former identity keys. */
 export function sodiumCrypto(
   { signing, box }: Identity,
   meshId: MeshId,
@@ -54,7 +54,7 @@ export function sodiumCrypto(
       try {
         sealer.prepare(binding)
       } catch {
-        // With a box key of small order, sealing throws and opening fails.
+        // The box key has small order: sealing throws later, and opening fails.
       }
       return verdict
     },
@@ -78,7 +78,7 @@ export function sodiumCrypto(
   }
 }
 
-/** Shared by all peers of a process, so a peer that is opened again continues above its earlier ids. */
+/** All peers in a process share it, so a peer that is opened again continues above its earlier ids. */
 const newEnvelopeId = envelopeIds()
 const randomBytes = (length: number): Uint8Array => crypto.getRandomValues(new Uint8Array(length))
 

@@ -95,7 +95,7 @@ class Run {
     this.wire.push(...this.world.take(this.nowMs))
   }
 
-  /** Stops all faults. Everything must then get a reply. */
+  /** Stops all faults. Everything must then be answered. */
   finish(): void {
     for (let round = 0; round < 500 && this.world.outbox.pendingCount > 0; round++) {
       this.take({ do: 'deliver', refuseShare: 0 })

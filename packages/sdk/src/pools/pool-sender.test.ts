@@ -1,4 +1,4 @@
-/** Tests for which members messages to pools are sealed while the pool changes. */
+/** Tests which members the messages to a pool are sealed for while the pool changes. */
 import type { PoolStatement } from '@sealpost/identity'
 import { readBoxes } from '@sealpost/protocol'
 import type { MeshId, PeerKey, PoolId } from '@sealpost/std'

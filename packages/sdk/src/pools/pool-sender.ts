@@ -1,7 +1,8 @@
 /**
- * Sends messages to pools, from the call to the broker's reply. Each is sealed once, with a box for every member whose
- * key is available. A pool has no order, so no message waits for another. A message that was refused temporarily is
- * resent after a while; a message without a reply when a session ends is resent in the next. Pure and synchronous.
+ * Sends messages to pools, from the call to the broker's reply. Each message is sealed once, with a box for every
+ * member whose key is available. A pool has no order, so no message waits for another. A message that was refused
+ * temporarily is resent after a while; a message that was not answered when a session ended is resent in the next one.
+ * Pure and synchronous.
  */
 import { type Correspondent, isPoolEnded, type PoolStatement } from '@sealpost/identity'
 import {
@@ -21,7 +22,7 @@ import type { Receipt } from '../outbox/lane.ts'
 import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
 import type { AddedPartPorts, CorrespondentWaiter, CryptoPort, PeerEvent } from '../ports.ts'
 
-/** Either `accepted` or `refused` is called. */
+/** A message to a pool. Either `accepted` or `refused` is called. */
 interface PoolSend {
   readonly poolId: PoolId
   readonly body: Uint8Array
@@ -40,10 +41,10 @@ export interface PoolSenderPorts extends Omit<AddedPartPorts, 'emit' | 'ask' | '
 
 interface Entry {
   readonly send: PoolSend
-  /** Whether it was already sealed again after a change to the pool, which happens at most once. */
+  /** Whether the message was already sealed again after a change to the pool. This happens at most once. */
   isSecond: boolean
   state: 'preparing' | 'waiting' | 'said' | 'done'
-  /** The statement that names the members it was sealed for. */
+  /** The statement with the members for whom the message was sealed. */
   pool: PoolStatement | null
   readers: readonly Correspondent[]
   sealed: Sealed | null
@@ -52,9 +53,9 @@ interface Entry {
 interface Sealed {
   readonly frame: FrameOf<'sendPool'>
   readonly admittedAtMs: Millis
-  /** Not sent before this time; Infinity while a reply is owed. */
+  /** The message is not sent before this time; Infinity while a reply is owed. */
   dueAtMs: Millis
-  /** Whether the network or the broker lost a reply. If so, it is resent even if the pool has changed. */
+  /** Whether the network or the broker lost a reply. If so, the message is resent even if the pool has changed. */
   mayBeStored: boolean
   pauses: number
 }
@@ -79,7 +80,7 @@ export class PoolSender {
     this.#ports = ports
   }
 
-  /** Messages without a reply. */
+  /** The number of messages without a reply. */
   get pendingCount(): number {
     return this.#open.size
   }
@@ -107,7 +108,7 @@ export class PoolSender {
     for (const { sealed, state } of this.#byId.values()) if (sealed && state === 'said') sealed.mayBeStored = true
   }
 
-  /** Ignores items of other messages, as `nacked` does. */
+  /** Handles acks. Ignores items for other messages, like `nacked`. */
   acked(items: FrameOf<'ack'>['items'], nowMs: Millis): void {
     if (this.#byId.size === 0) return
     for (const { envelopeId, isDuplicate } of items) {
@@ -215,7 +216,7 @@ export class PoolSender {
 
   #seal(entry: Entry, nowMs: Millis): void {
     const { send } = entry
-    // This is not the newest known epoch, because the broker must see for which members it was sealed.
+    // Not necessarily the newest known epoch, because the broker must see which members the message was sealed for.
     const pool = entry.pool!
     if (send.ttlSeconds > this.#limits!.ttlSecondsMax) return this.#fail(entry, refusedBy('ttl_too_long'))
     const { crypto } = this.#ports
@@ -258,7 +259,7 @@ export class PoolSender {
     sealed.dueAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.#ports.random() / 2))
   }
 
-  /** Seals once more, because the pool has changed, for its current members and under another id. */
+  /** Seals the message again because the pool has changed: for its current members, and under a new id. */
   #sealAnew(entry: Entry): void {
     this.#byId.delete(entry.sealed!.frame.send.envelopeId)
     entry.sealed = null
@@ -285,8 +286,8 @@ const unusableKeys = () =>
   new SealpostError('key_refused', 'The box keys of these members are invalid: no message can be sealed to them.')
 
 /**
- * Keeps this peer joined to the pools that it works for. The broker forgets joins with the session, so they are sent
- * again in each. If the owner removed this peer from a pool, an event reports that. Pure and synchronous.
+ * Keeps this peer joined to the pools that it works for. When a session ends, the broker forgets its joins, so they are
+ * sent again in each session. If the owner removed this peer from a pool, an event reports that. Pure and synchronous.
  */
 interface PoolJoinsPorts {
   readonly emit: (event: PeerEvent) => void
@@ -296,7 +297,7 @@ interface PoolJoinsPorts {
 interface Join {
   credit: number
   ref: number
-  /** The time of the join request in this session; Infinity if it was not sent yet. */
+  /** When the join was requested in this session; Infinity if it was not requested yet. */
   sentAtMs: Millis
   /** Whether the broker has confirmed the join in this session. */
   isConfirmed: boolean
@@ -308,7 +309,7 @@ interface Waiter {
   refused(error: SealpostError): void
 }
 
-/** A broker whose database is unavailable does not reply. */
+/** A request is repeated after this time, because a broker whose database is unavailable does not reply. */
 const REPEAT_MS = 5_000
 
 export class PoolJoins {
@@ -337,7 +338,7 @@ export class PoolJoins {
     this.#ports.flushSoon()
   }
 
-  /** Leaves the pool. Messages that this peer holds go to others as soon as the broker receives the request. */
+  /** Leaves the pool. Messages that this peer holds go to other members as soon as the broker receives the request. */
   leave(poolId: PoolId): void {
     const seat = this.#seats.get(poolId)
     if (!seat) return

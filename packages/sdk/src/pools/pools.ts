@@ -1,5 +1,6 @@
 /**
- * Implements pools for applications. One of several peers takes each message. The owner's signature decides membership.
+ * Implements pools for applications. Each message to a pool goes to one of several peers. The owner's signature
+ * determines the members.
  */
 import { changePool, createPool, endPool, type PoolStatement, readPool } from '@sealpost/identity'
 import { type FrameOf, POOL_MEMBERS_MAX, type ServerFrame } from '@sealpost/protocol'
@@ -77,7 +78,7 @@ export class PoolClient implements AddedPart {
     return this.joins.isAny
   }
 
-  /** Called within a session. */
+  /** When `takeFrames` must be called next. Only read during a session. */
   get wakeAtMs(): Millis {
     return Math.min(this.joins.wakeAtMs, this.sender.wakeAtMs)
   }
@@ -128,7 +129,7 @@ function readerFor(meshId: MeshId): ReadPool {
   }
 }
 
-/** Advances the engine's clock and passes its pool client. */
+/** Advances the engine's clock, then calls `happened` with the engine's pool client. */
 type TellPools = <T>(happened: (client: PoolClient) => T) => T
 
 export class Pools {
@@ -150,7 +151,7 @@ export class Pools {
   }
 
   /**
-   * Creates a pool. This peer is a member only if it is named.
+   * Creates a pool. This peer is a member only if `members` contains it.
    * @throws SealpostError `pool_malformed`, `too_many_pools`, `too_many_own_pools`
    * @example const pool = await poolsOf(peer).create('reviewers', [ben])
    */
@@ -160,7 +161,7 @@ export class Pools {
   }
 
   /**
-   * Lists all pools of the mesh, as read from the broker. Any member may send to them.
+   * Reads all pools of the mesh from the broker. Any member may send to them.
    * @example const pools = await poolsOf(peer).list()
    */
   async list(): Promise<Pool[]> {
@@ -182,7 +183,7 @@ export class Pools {
   }
 }
 
-/** `list` and sends update these properties. */
+/** A pool. `list` and sends update its properties. */
 export class Pool extends MemberList<PoolId> {
   readonly #tell: TellPools
 
@@ -196,7 +197,7 @@ export class Pool extends MemberList<PoolId> {
    * Sends to a member that is free. The message is sealed for all members. Resolves when the broker has stored it
    * durably. The message has no order relative to others and is not stored locally: if the process dies before the
    * promise resolves, the message may or may not have been sent.
-   * @throws SealpostError `unknown_pool`, and whatever `Peer.send` throws
+   * @throws SealpostError `unknown_pool`, and the errors of `Peer.send`
    * @example await pool.send('for one of you')
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
@@ -210,8 +211,8 @@ export class Pool extends MemberList<PoolId> {
 
   /**
    * Accepts messages of this pool from now on, in every session. They arrive like other messages, with `message.pool`
-   * set. One member at a time holds each message. A message that this peer does not settle goes to another member when
-   * the session ends. `credit`: the maximum number of messages at a time; default 1.
+   * set. Only one member at a time holds a message. A message that this peer does not settle goes to another member
+   * when the session ends. `credit`: the maximum number of messages at a time. Default: 1.
    * @throws SealpostError `not_in_pool`, `unknown_pool`, `too_many_pools`
    * @example await pool.join({ credit: 2 })
    */
@@ -222,7 +223,8 @@ export class Pool extends MemberList<PoolId> {
   }
 
   /**
-   * Accepts no more messages of the pool. Messages that this peer holds go to others at once, so finish them first.
+   * Accepts no more messages of the pool. Messages that this peer holds go to other members immediately, so finish them
+   * first.
    * @example pool.leave()
    */
   leave(): void {

@@ -2,8 +2,8 @@
  * Sends requests to the broker and to other peers.
  *
  * The reply to a broker request is one frame. A request stays open until its reply arrives. It is repeated in the next
- * session, and also after a while without a reply, for example if the broker's database is unavailable. So every
- * request here is idempotent.
+ * session, and also if there is no reply for a while, for example because the broker's database is unavailable. So
+ * every request here is idempotent.
  */
 import {
   CONSENT_CHANGES_MAX,
@@ -44,7 +44,7 @@ export interface ReplyHandler<Type extends BrokerRequestType = BrokerRequestType
 interface OpenBrokerRequest {
   readonly frame: FrameOf<BrokerRequestType>
   readonly handler: ReplyHandler
-  /** The time of the request in this session; Infinity if it was not sent yet. */
+  /** When the request was sent in this session; Infinity if it was not sent yet. */
   sentAtMs: Millis
 }
 
@@ -80,7 +80,7 @@ export class BrokerRequests implements EnginePart {
     return atMs
   }
 
-  /** Ignores a reply without an open request, or of a type that was not requested. */
+  /** Handles a reply. Ignores a reply for which there is no open request, or whose type was not requested. */
   replied(answer: Extract<ServerFrame, BrokerReplyTo<BrokerRequestType>>): void {
     const open = this.#open.get(answer.ref)
     if (!open || REPLIES[open.frame.type] !== answer.type) return
@@ -88,7 +88,7 @@ export class BrokerRequests implements EnginePart {
     open.handler.replied(answer)
   }
 
-  /** Call when the session has ended, and its requests with it. */
+  /** Call when the session has ended, and with it its requests. */
   disconnected(): void {
     for (const open of this.#open.values()) open.sentAtMs = Infinity
   }
@@ -102,7 +102,7 @@ export class BrokerRequests implements EnginePart {
 /** A member of the mesh as the broker reports it. Names and roles come from the broker, unsigned. */
 export interface MemberEntry {
   readonly peer: PeerKey
-  /** Display name; empty for none. It is no identity: compare fingerprints. */
+  /** The display name; empty if there is none. It does not prove an identity: compare fingerprints. */
   readonly name: string
   readonly role: MemberRole
 }
@@ -113,7 +113,7 @@ export type RequestBroker = <Type extends BrokerRequestType>(
 
 const BEFORE_ALL = '0'.repeat(64) as PeerKey
 
-/** Reads page by page. Stops if a broker repeats a page. */
+/** Lists members page by page. Stops if a broker repeats a page. */
 export async function listMembers(ask: RequestBroker): Promise<MemberEntry[]> {
   const all: MemberEntry[] = []
   let after = BEFORE_ALL
@@ -126,7 +126,7 @@ export async function listMembers(ask: RequestBroker): Promise<MemberEntry[]> {
   }
 }
 
-/** @throws SealpostError `not_admin`, `unknown_recipient` */
+/** Revokes members and invites. @throws SealpostError `not_admin`, `unknown_recipient` */
 export async function revoke(ask: RequestBroker, named: { members?: PeerKey[]; invites?: InviteId[] }): Promise<void> {
   const answer: FrameOf<'revoked'> = await ask({ type: 'revoke', members: [], invites: [], ...named })
   if (answer.outcome === 'not_admin')
@@ -135,7 +135,7 @@ export async function revoke(ask: RequestBroker, named: { members?: PeerKey[]; i
 }
 
 export interface ConsentState {
-  /** `open`: everybody except blocked peers. `contacts`: allowed peers only. */
+  /** `open`: accepts mail from everybody except blocked peers. `contacts`: only from allowed peers. */
   readonly policy: ConsentPolicy
   readonly allowed: readonly PeerKey[]
   readonly blocked: readonly PeerKey[]
@@ -144,7 +144,7 @@ export interface ConsentState {
 export interface ConsentUpdate {
   /** Default: unchanged. */
   readonly policy?: ConsentPolicy
-  /** A key in several of these lists is blocked or forgotten, whichever of these lists comes last. */
+  /** If a key is in several of these lists, the last list that contains it applies. */
   readonly allow?: readonly PeerKey[]
   readonly block?: readonly PeerKey[]
   readonly forget?: readonly PeerKey[]
@@ -153,7 +153,8 @@ export interface ConsentUpdate {
 type Change = FrameOf<'consent'>['changes'][number]
 
 /**
- * Returns the resulting state; an empty update only reads it. More than 256 changes are sent in several parts.
+ * Changes the consent. Returns the resulting state; an empty update only reads it. More than 256 changes are sent in
+ * several parts.
  * @throws SealpostError `unknown_recipient`, `too_many_named`
  */
 export async function updateConsent(ask: RequestBroker, update: ConsentUpdate): Promise<ConsentState> {
@@ -199,28 +200,28 @@ export interface PeerRequest extends OutgoingTerms {
 
 interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'> {
   readonly deadlineMs: Millis
-  /** Null until it is sealed. */
+  /** Null until the request is sealed. */
   envelopeId: EnvelopeId | null
 }
 
 /**
- * Tracks requests to other peers that wait for a reply. A reply names the envelope of its request inside its box, so
- * only the requested peer can have written it. Pure and synchronous.
+ * Tracks requests to other peers that wait for a reply. A reply contains the id of the request's envelope inside its
+ * box, so only the peer that received the request can have written it. Pure and synchronous.
  */
 export class PeerRequests {
   readonly #open = new Set<OpenPeerRequest>()
   readonly #sealed = new Map<EnvelopeId, OpenPeerRequest>()
-  /** A time at or before the next deadline. It is cached because it is read with every frame. */
+  /** No deadline is earlier than this time. Cached, because it is read with every frame. */
   wakeAtMs: Millis = Infinity
 
   readonly #current: (peer: PeerKey) => PeerKey
 
-  /** `current`: returns the current identity key for a former one. */
+  /** `current` returns the current identity key for a former one. */
   constructor(current: (peer: PeerKey) => PeerKey = (peer) => peer) {
     this.#current = current
   }
 
-  /** Returns the message to post. */
+  /** Begins a request. Returns the message to post. */
   begin({ timeoutMs, replied: answered, ...post }: PeerRequest, nowMs: Millis): OutgoingMessage {
     const { to, refused } = post
     const open: OpenPeerRequest = { to, replied: answered, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
@@ -235,13 +236,13 @@ export class PeerRequests {
       },
       accepted: () => undefined,
       refused: (error) => {
-        // The request may be stored; if so, a reply comes.
+        // If `maybe_sent`, the request may be stored, and a reply may arrive.
         if (error.code !== 'maybe_sent' && this.#end(open)) refused(error)
       },
     }
   }
 
-  /** Returns whether this message replies to an open request, and if so passes the message to the requester. */
+  /** Passes the message to the requester if it replies to an open request. Returns whether it does. */
   take(message: Message): boolean {
     const { inReplyTo, sender } = message
     const open = inReplyTo && this.#sealed.get(inReplyTo)

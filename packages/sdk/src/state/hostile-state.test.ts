@@ -1,4 +1,4 @@
-/** Tests that members detect each attack of a hostile broker on state and history. */
+/** Tests that members detect each attack by a hostile broker on state and history. */
 import {
   generateIdentity,
   hash256,
@@ -20,7 +20,7 @@ import { openState } from './index.ts'
 const code = (of: string) => expect.objectContaining({ code: of })
 const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
 
-/** Creates a space with two members and three values of one key, each with its event. */
+/** Creates a space with two members, and three successive values of one key. */
 async function world(terms = {}) {
   const space = await Space.make(terms)
   const [ann, bob] = [await space.open(space.owner), await space.open()]
@@ -32,7 +32,7 @@ async function world(terms = {}) {
   return { space, broker, ann, bob, values: { one, two: two!, three: three!, other: other! } }
 }
 
-/** Makes every later stream contain this entry. */
+/** Makes the broker include this entry in every later stream. */
 function handOut({ broker }: { broker: Space['broker'] }, value: Uint8Array | null): void {
   broker.bend = (lines) => (value ? lines.slice(0, 1).map((line) => ({ ...line, value: base64(value) })) : [])
 }
@@ -48,7 +48,7 @@ test('a member that has seen a newer value detects an older one as a rollback', 
   handOut(its, its.values.two)
   await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
   await caught(its.bob, all(its.bob.state.list()), 'state_rolled_back')
-  // A member that never saw the newer value cannot detect the rollback (docs/SECURITY.md).
+  // A member that has never seen the newer value can't detect the rollback (docs/SECURITY.md).
   const cat = await its.space.open()
   await its.ann.state.maintainKeys()
   expect((await cat.state.get('topic'))?.text()).toBe('two')
@@ -116,7 +116,7 @@ test('two concurrent reads of the space whose replies are swapped are not report
   expect(await first).toMatchObject({ lastSeq: 4 })
 })
 
-/** Holds back the second reply about the space until `then`; the opening gets the first one. */
+/** Holds back the second reply about the space until `then` resolves. The first one is for opening the state. */
 function holdingBack(broker: Space['broker'], then: Promise<void>) {
   const asked = Promise.withResolvers<void>()
   let looks = 0
@@ -175,7 +175,7 @@ test('a value of another key, space or mesh is reported as forged, regardless of
   handOut(its, elsewhere.values.three)
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
   await caught(its.bob, all(its.bob.state.list()), 'entry_forged')
-  // Holds even if a holder of the keys made the value for another key, space or mesh.
+  // This is true even if someone who has the keys created the value for another key, space or mesh.
   const { ring, place } = keysOf(its.space)
   const { signing } = its.ann.identity
   const fields = { key: 'topic', value: new Uint8Array(3), sentAtMs: 1, revision: 1, prevHash: new Uint8Array(32) }
@@ -231,7 +231,7 @@ test('omitted, repeated and reordered events are reported', async () => {
   expect(await all(its.bob.state.history())).toHaveLength(3)
   const gap = { type: 'history_gap', keyHash: expect.any(String), author: its.ann.identity.signing.publicKey }
   expect(its.bob.told).toMatchObject([{ type: 'history_gap' }, gap])
-  // The numbers are corrected, so only the entries reveal the change.
+  // The numbers are adjusted, so only the entries reveal the change.
   its.bob.told.length = 0
   its.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2).map((line, n) => ({ ...line, seq: n + 1 }))
   const cat = await its.space.open()
@@ -267,7 +267,7 @@ test('an author detects at its next read that the broker confirmed a change and 
   await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
 })
 
-/** Makes the event of this number contain another value from now on. */
+/** Makes the event with this number contain another value from now on. */
 function replaced(its: Awaited<ReturnType<typeof world>>, seq: number): Member {
   its.broker.bend = (lines) => lines.map((line) => (line.seq === seq ? { ...line, value: lines[0]!.value } : line))
   return its.bob
@@ -433,7 +433,7 @@ test('a malformed reply ends in an error, not in a crash', async () => {
   }
 })
 
-/** Returns the material that a hostile member has. */
+/** Returns the keys that a hostile member has. */
 function keysOf(space: Space) {
   const { owner, broker } = space
   const mine = broker.grants.find(({ peer }) => peer === owner.signing.publicKey)!

@@ -1,6 +1,6 @@
 /**
- * Tests attacks of a hostile broker on state and history that no member detects; the list in `docs/STATE.md` names
- * these tests. A test fails once the SDK detects its attack, and its row then moves to the other list.
+ * Tests attacks by a hostile broker on state and history that no member detects. `docs/STATE.md` lists these tests. If
+ * a later SDK detects an attack, its test fails and must move to the other list.
  */
 import type { Identity } from '@sealpost/identity'
 import { expect, test } from 'vitest'
@@ -66,7 +66,7 @@ test("two members see different states, as long as neither learns of the other's
   show(forAnn)
   expect((await ann.state.get('topic'))?.text()).toBe('for ann')
   expect([ann.told, bob.told]).toEqual([[], []])
-  // Both values were reported as revision 4, so a member that sees the other one detects it.
+  // Both values have revision 4, so a member that sees the other one detects the attack.
   await expect(bob.state.get('topic')).rejects.toThrow(code('state_rolled_back'))
 })
 

@@ -1,4 +1,7 @@
-/** Tests that members with the key of its epoch read a group message in the history, and detect omitted messages. */
+/**
+ * Tests that members with the key of the right epoch can read a group message in the history, and detect omitted
+ * messages.
+ */
 import { RECORD_BYTES_MAX, RECORD_NOTE_BYTES_MAX, sealBody } from '@sealpost/identity'
 import type { GroupId } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -8,12 +11,12 @@ import type { HistoryMessage } from './space-reader.ts'
 const TERMS = { historyFor: 'joined', keepsMessages: true } as const
 const note = (space: Space) => ({ group: space.broker.spaceId as GroupId, groupEpoch: 1, thread: 'ab'.repeat(16) })
 
-/** Adds a record as the member sends it and the broker stores it. */
+/** Adds a record in the form that the member sends and the broker stores. */
 function say(space: Space, member: Member, text: string): void {
   seal(space, member, text).store()
 }
 
-/** Sends a record; the broker stores it or not. */
+/** Seals a record. The test decides whether the broker stores it. */
 function seal(space: Space, { state }: Member, text: string): { store: () => void } {
   const body = sealBody(new TextEncoder().encode(text))
   const record = state.sealRecord({ ticket: body.ticket, note: note(space) })

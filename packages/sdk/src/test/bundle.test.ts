@@ -1,8 +1,8 @@
-/** Tests that the browser bundle of the SDK stays small and contains no server code. */
+/** Tests that the browser bundle of the SDK is small and contains no server code. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 
-/** The maximum without libsodium, which an application may share, and without the optional store. */
+/** The maximum size without libsodium, which an application may share, and without the optional store. */
 const GZIPPED_BYTES_MAX = 40_000
 
 async function gzippedBytes(...entries: string[]): Promise<number> {
@@ -24,6 +24,6 @@ test('the SDK for browsers is at most 40 KB', async () => {
   process.stdout.write(
     `the SDK for browsers: ${kb(sdk)} KB gzipped without libsodium, ${kb(withStore)} with its store\n`,
   )
-  expect(sdk).toBeGreaterThan(10 * 1024) // an empty bundle would pass too
+  expect(sdk).toBeGreaterThan(10 * 1024) // an empty bundle would also pass
   expect(sdk).toBeLessThanOrEqual(GZIPPED_BYTES_MAX)
 })

@@ -12,7 +12,7 @@ import { TestingBroker } from './broker.ts'
 
 beforeAll(() => ready())
 
-/** A store whose replies the test controls and whose records it sees. */
+/** A store whose replies the test controls, and whose records it can see. */
 class HeldStore implements PeerStore {
   readonly memory: MemoryStore
   readonly batches: (readonly StoreChange[])[] = []
@@ -73,7 +73,7 @@ class World {
     return { url, brokerKey: keys.publicKey, meshId, webSocket, identity, ...more }
   }
 
-  /** Reads the texts that wait for Bob. */
+  /** Reads the bodies of the messages that wait for Bob. */
   async textsForBob(count: number): Promise<string[]> {
     const bob = await connect(this.options(this.bob))
     const texts: string[] = []
@@ -145,7 +145,7 @@ describe('the outbox', () => {
     })
     await sender.send(world.bobKey, 'x')
     await rejected.promise
-    await sender.send(world.bobKey, 'y') // one round trip
+    await sender.send(world.bobKey, 'y') // takes one round trip
     expect(world.heard('reject')).toEqual([])
     gate.resolve()
     await expect.poll(() => world.heard('reject').length).toBeGreaterThan(0)
@@ -180,7 +180,7 @@ describe('the outbox', () => {
     const gate = Promise.withResolvers<void>()
     store.gate = gate.promise
     const sent = alice.send(world.bobKey, 'patience')
-    await alice.lookupKey(world.alice.signing.publicKey) // its reply comes after every frame sent before
+    await alice.lookupKey(world.alice.signing.publicKey) // the reply comes after every frame that was sent before
     expect(store.batches.at(-1)).toMatchObject([{ record: { kind: 'sealed' } }])
     expect(world.heard('send')).toEqual([])
     gate.resolve()
@@ -291,7 +291,7 @@ describe('the inbox', () => {
     bob.onMessage(() => handled.resolve())
     await alice.send(bob.key, 'x')
     await handled.promise
-    await bob.lookupKey(bob.key) // its reply comes after every frame sent before
+    await bob.lookupKey(bob.key) // the reply comes after every frame that was sent before
     expect(world.heard('settle')).toEqual([])
     gate.resolve()
     await bob.close()
@@ -310,7 +310,7 @@ describe('the inbox', () => {
     const half = Promise.withResolvers<void>()
     const settled: string[] = []
     before.onMessage((message) => {
-      if (Number(message.text()) % 2 === 1) return new Promise(() => undefined) // still running when the process dies
+      if (Number(message.text()) % 2 === 1) return new Promise(() => undefined) // the handler still runs when the process dies
       settled.push(message.text())
       if (settled.length === 5) half.resolve()
       return undefined

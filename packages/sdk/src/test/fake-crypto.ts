@@ -1,7 +1,7 @@
 /**
  * Implements cryptography without secrets, for tests and the simulator. It returns the same results as real
- * cryptography in the same cases, is a thousand times cheaper, and works from a seed. "Opens" means that the box keys
- * written in clear at sealing match.
+ * cryptography in the same cases, is a thousand times cheaper, and works from a seed. An envelope contains its box keys
+ * unencrypted; it "opens" if they match.
  */
 import { type Correspondent, NO_PREV, type Note, type StreamId, type Transcript } from '@sealpost/identity'
 import type { KeyBindingEntry } from '@sealpost/protocol'
@@ -14,7 +14,7 @@ export interface FakePeer {
   readonly peerKey: PeerKey
   readonly meshId: MeshId
   readonly boxKey: Uint8Array
-  /** A number in [0, 1). */
+  /** Returns a number in [0, 1). */
   readonly random: () => number
 }
 
@@ -25,7 +25,7 @@ interface FakeHeader {
   fromBox: string
   toBox: string
   envelopeId: EnvelopeId
-  /** Null without a stream. */
+  /** The stream's id; null if there is no stream. */
   streamId: StreamId | null
   seq: number
   prev: string
@@ -115,7 +115,7 @@ function fakeSignature(role: string, key: string, transcript: Transcript): Uint8
   return fnv(encoder.encode([role, key, ...fields].join()), 64)
 }
 
-/** Returns an FNV-1a hash, repeated to the length. */
+/** Returns an FNV-1a hash, repeated up to this length. */
 function fnv(bytes: Uint8Array, length: number): Uint8Array {
   let hash = 0x811c9dc5
   for (const byte of bytes) hash = Math.imul(hash ^ byte, 0x01000193)

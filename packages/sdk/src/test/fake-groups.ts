@@ -1,4 +1,7 @@
-/** Implements groups without secrets, for tests and the simulator. Statements are JSON that names a trusted key. */
+/**
+ * Implements groups without secrets, for tests and the simulator. A statement is JSON that contains a key, which is
+ * trusted.
+ */
 import type { GroupStatement } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { GroupCrypto } from '../ports.ts'
@@ -15,7 +18,7 @@ interface FakeOwner {
   end(group: GroupStatement): GroupStatement
 }
 
-/** `random` returns the requested number of bytes, and `hash` returns 32 bytes. */
+/** Returns the operations. `random` returns the requested number of bytes, and `hash` returns 32 bytes. */
 export function fakeGroups(
   { meshId, peerKey }: { meshId: MeshId; peerKey: PeerKey },
   random: (length: number) => Uint8Array,

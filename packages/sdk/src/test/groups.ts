@@ -45,7 +45,7 @@ export function groupWorld(self = groupPeer(1)) {
   return { crypto, statements, sends, events, asked, news, posts, kept, list }
 }
 
-/** Sends, and records the outcomes. */
+/** Sends a message, and records the outcomes. */
 export function sending(
   { sends }: ReturnType<typeof groupWorld>,
   groupId: GroupId,
@@ -69,7 +69,7 @@ export function sending(
   return { expected, refused, fares }
 }
 
-/** Returns a recorder. Each record contains the number of records made before. */
+/** Returns a recorder. Each record contains the number of earlier records. */
 export function fakeRecorder() {
   const notes: unknown[] = []
   const stored: number[] = []

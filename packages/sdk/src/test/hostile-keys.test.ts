@@ -1,6 +1,6 @@
 /**
- * Tests the lies of a hostile broker about box keys and groups, with the exact events that the victim gets (security
- * model 3.5, 3.9). Each row is one test over a real WebSocket.
+ * Tests the lies that a hostile broker may tell about box keys and groups, with the exact events that the victim
+ * receives (security model 3.5, 3.9). Each row is one test over a real WebSocket.
  */
 
 import {
@@ -212,7 +212,7 @@ interface Crew {
   readonly bob: Side
   readonly dan: Identity
   readonly group: GroupStatement
-  /** The statements that the broker sends. */
+  /** Returns the statements that the broker sends to each side. */
   says: (to: Side) => readonly GroupStatement[]
   readonly mail: (text: string) => Promise<PushedDelivery>
 }
@@ -279,7 +279,7 @@ const groupRows: GroupRow[] = [
       const { scene, bob, dan, group, mail } = crew
       const next = changeGroup(dan.signing, group, { members: [keyOf(scene.bob)] })
       const forAlice = changeGroup(dan.signing, group, { members: group.members })
-      // Two statements of one epoch: Dan signs both, so Alice sends by one and Bob reads by the other.
+      // Dan signs two statements with the same epoch: Alice uses one to send, and Bob the other to read.
       crew.says = (to) => [to === bob ? next : forAlice]
       scene.push(bob, await mail('1'))
     },
@@ -350,7 +350,7 @@ describe('in a group, a broker that', () => {
 })
 
 describe('when a message is sealed to a key that the recipient does not hold, the recipient detects a broker that', () => {
-  /** Makes Alice seal to a key that Bob does not hold, while the broker names `entry` as Bob's key. */
+  /** Makes Alice seal to a key that Bob does not have, while the broker's directory has `entry` for Bob. */
   async function unopened(scene: HostileScene, entry: (bob: Identity) => KeyBindingEntry): Promise<Side> {
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     scene.broker.enrol(rotated(scene.bob, 2))

@@ -1,7 +1,7 @@
 /**
- * Tests attacks on mail by a hostile broker, with the exact events that the victim gets (P11, security model 3.9). Each
- * row is one test over a real WebSocket: Alice sends, the broker attacks, Bob receives. Each test ends with an honest
- * message.
+ * Tests attacks by a hostile broker on mail, with the exact events that the victim receives (P11, security model 3.9).
+ * Each row is one test over a real WebSocket: Alice sends, the broker attacks, Bob receives. Each test ends with an
+ * honest message.
  */
 import { generateIdentity, type Identity, openEnvelope, ready, Sealer, sealInStream } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, MeshId } from '@sealpost/std'
@@ -416,7 +416,7 @@ test('later messages of the same attacker are dropped', async () => {
   expect(bob.shown).toEqual(['1', '2', '3', 'the end'])
 })
 
-/** Attacks that the SDK can't detect; `docs/SECURITY.md` lists them too. */
+/** Attacks that the SDK can't detect; `docs/SECURITY.md` lists them as well. */
 describe('the peer does not detect a broker that', () => {
   test('drops the last messages of a stream', async () => {
     await using scene = new HostileScene()

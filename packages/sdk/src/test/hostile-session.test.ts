@@ -1,6 +1,6 @@
 /**
  * Tests how a hostile broker, or an impostor in its place, begins and ends sessions, with the exact events that the
- * victim gets (security model 3.3). Each row is one test over a real WebSocket.
+ * victim receives (security model 3.3). Each row is one test over a real WebSocket.
  */
 import { generateSigningKeys, ready, signAsBroker, type Transcript } from '@sealpost/identity'
 import { encode, type FrameOf, type ServerFrame } from '@sealpost/protocol'
@@ -167,7 +167,7 @@ describe('a broker that', () => {
     await using scene = new HostileScene()
     const bob = await scene.join(scene.bob)
     await attack(scene, bob)
-    // A peer whose session the broker ended reconnects by itself.
+    // If the broker ends the session, the peer reconnects by itself.
     await bob.next('connected', 1 + raises.length)
     await scene.sentinel(bob)
     expect(alarmsOf(bob)).toEqual(raises.map((event) => expect.objectContaining(event)))
@@ -219,7 +219,7 @@ interface DenialRow {
   readonly closes: number
 }
 
-/** A broker can always refuse its service. The peer then ends with the code that the broker sends. */
+/** A broker can always refuse to serve a peer. The peer then ends with the code that the broker sends. */
 const denials: DenialRow[] = [
   { broker: 'reports the key as revoked', code: 'revoked', closes: 4403 },
   { broker: 'reports that another session took over', code: 'superseded', closes: 4409 },

@@ -1,6 +1,6 @@
 /**
- * Tests attacks of a broker that no peer detects; the lists in `docs/SECURITY.md` name these tests. A test fails once
- * the SDK detects its attack, and its row then moves to the other list. Each test also shows its attack's limit.
+ * Tests attacks by a broker that no peer detects. `docs/SECURITY.md` lists these tests. If a later SDK detects an
+ * attack, its test fails and must move to the other list. Each test also shows the limits of its attack.
  */
 
 import {
@@ -209,7 +209,7 @@ describe('the peer does not detect a broker that', () => {
     const founded = { meshId: scene.broker.meshId, name: 'crew', members: [keyOf(scene.bob), keyOf(scene.carol)] }
     const old = createGroup(dan.signing, founded)
     const newest = changeGroup(dan.signing, old, { name: 'the crew' })
-    // Mallory's SDK could be changed to name any statement; here it trusts one that only Mallory is shown.
+    // A modified SDK could use any statement; here, Mallory's trusts a statement that only she receives.
     const forHer = changeGroup(dan.signing, { ...old, epoch: 0 }, { members: [keyOf(scene.alice), keyOf(scene.bob)] })
     scene.cheat = (socket, frame) => {
       const { bytes } = socket.peer === bob.peer.key ? newest : forHer

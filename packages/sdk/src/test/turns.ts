@@ -1,6 +1,6 @@
 /**
  * Provides tests with deliveries and their keys, and a broker that pushes returned deliveries again, on a clock that
- * the test moves. Alice rotates her box key at will; Bob learns of it only when mail does not open.
+ * the test moves. Alice rotates her box key at any time; Bob learns of it only when her mail can't be opened.
  */
 import type { StreamId, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, KeyBindingEntry, Priority } from '@sealpost/protocol'
@@ -34,7 +34,7 @@ export class TurnsScene {
   nowMs: Millis = 0
   readonly shown: { text: string; atMs: Millis }[] = []
   readonly settles: { count: number; atMs: Millis }[] = []
-  /** Alice's keys, newest first; empty: the broker does not know her. */
+  /** Alice's keys, newest first. If empty, the broker does not know her. */
   private bindings: KeyBindingEntry[] = []
   private epoch = 0
   /** Requests that the broker delays; null if it replies at once. */
@@ -47,7 +47,7 @@ export class TurnsScene {
   private readonly peerKeys: PeerKeys
   private readonly delayMs: () => Millis
 
-  /** `delayMs`: the time by which the broker pushes again later than requested. */
+  /** `delayMs`: how much later than requested the broker pushes again. */
   constructor(delayMs: () => Millis = () => 0, credit = 256) {
     this.delayMs = delayMs
     const crypto = fakeCrypto({ peerKey: BOB, meshId: MESH, boxKey: boxKeyOf(0), random: () => 0.5 })
@@ -96,7 +96,7 @@ export class TurnsScene {
     this.bindings.unshift(fakeBinding(claim))
   }
 
-  /** Accepts the message and pushes it at once. */
+  /** Accepts the message and pushes it immediately. */
   send(text: string, priority: Priority = 'next'): void {
     this.push(this.seal(text, priority))
   }
@@ -106,7 +106,7 @@ export class TurnsScene {
     this.push(this.sealAt(text, 'next', null))
   }
 
-  /** Sends a message that the broker accepts and never pushes. */
+  /** Sends a message that the broker accepts but never pushes. */
   lose(text: string, priority: Priority = 'next'): void {
     this.seal(text, priority)
   }
@@ -116,7 +116,7 @@ export class TurnsScene {
     this.streams.set(priority, { no: this.streamOf(priority).no + 1, seq: 0 })
   }
 
-  /** Advances the clock and pushes deliveries that become due again. */
+  /** Advances the clock, and pushes deliveries that become due again. */
   advance(byMs: Millis): void {
     const untilMs = this.nowMs + byMs
     for (let next = this.nextBy(untilMs); next; next = this.nextBy(untilMs)) {
@@ -133,7 +133,7 @@ export class TurnsScene {
     this.waiting = []
   }
 
-  /** Ends Bob's session. In the next one everything arrives at once, in order. */
+  /** Ends Bob's session. In the next one, everything arrives immediately, in order. */
   reconnect(): void {
     this.arrivals.disconnected()
     this.peerKeys.disconnected()
@@ -143,7 +143,7 @@ export class TurnsScene {
     for (const push of pushes) this.push(push)
   }
 
-  /** Makes the broker reply to nothing until `happen` has returned. */
+  /** Delays the broker's replies until `happen` has returned. */
   whileSilent(happen: () => void): void {
     const unanswered: Question[] = []
     this.unanswered = unanswered
@@ -153,7 +153,7 @@ export class TurnsScene {
     this.listen()
   }
 
-  /** Unlocks Alice, as when the groups for another message from her have been read. */
+  /** Unlocks Alice, as if the groups for another message from her had been read. */
   unlock(): void {
     this.arrivals.unlock(ALICE, this.nowMs)
     this.listen()
@@ -218,7 +218,7 @@ export class TurnsScene {
       else if (frame.type === 'settle') this.settles.push({ count: frame.ids.length, atMs: this.nowMs })
   }
 
-  /** Returns whether there was a request. */
+  /** Sends the open request, if there is one. Returns whether there was. */
   private ask(): boolean {
     const questions = this.peerKeys.directory.takeFrames(this.nowMs)
     for (const question of questions) this.answer(question)

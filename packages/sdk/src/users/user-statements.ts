@@ -1,6 +1,6 @@
 /**
- * Maps devices to their users and identity keys to their successors, by signed statements only. A broker can withhold
- * statements, but it can neither forge one nor bring a removed device back. Pure and synchronous.
+ * Maps devices to their users, and identity keys to their successors, using only signed statements. A broker can
+ * withhold statements, but it can neither forge one nor bring back a removed device. Pure and synchronous.
  */
 import type { DeviceStatement } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
@@ -8,11 +8,11 @@ import type { Millis, PeerKey } from '@sealpost/std'
 import type { SenderUser } from '../inbox/message.ts'
 import type { PeerEvent, UserCrypto, UserTamper } from '../ports.ts'
 
-/** A device as its user vouches for it. */
+/** A device that a user vouches for. */
 export interface Device {
   readonly key: PeerKey
   readonly label: string
-  /** The time until which the voucher is valid, ms since 1970. */
+  /** When the voucher expires, in ms since 1970. */
   readonly notAfterMs: Millis
 }
 
@@ -21,15 +21,18 @@ export interface UserStatementsPorts {
   readonly emit: (event: PeerEvent) => void
 }
 
-/** Far more rotations than any user makes. */
+/** The maximum number of rotations, far more than any user makes. */
 const CHAIN_MAX = 64
 
 export class UserStatements {
   readonly #ports: UserStatementsPorts
   readonly #devices = new Map<PeerKey, DeviceStatement>()
-  /** The one device that each invite admitted. */
+  /** The only device that each invite has admitted. */
   readonly #invited = new Map<PeerKey, PeerKey>()
-  /** The users that removed each device. Anybody can sign that a stranger is not their device. */
+  /**
+   * The users that have removed each device. A removal counts only from the device's own user, because anybody can sign
+   * one for any device.
+   */
   readonly #removed = new Map<PeerKey, Set<PeerKey>>()
   readonly #successors = new Map<PeerKey, PeerKey>()
 
@@ -87,7 +90,7 @@ export class UserStatements {
     if (!known) this.#changed(user, device, true)
   }
 
-  /** Takes a removal, only from the user that vouched for the device, under any of the user's keys. */
+  /** Accepts a removal. It counts only from the user that vouched for the device, with any of the user's keys. */
   #takeRemoval(bytes: Uint8Array): void {
     const removal = this.#ports.crypto.readRemoval(bytes)
     if (!removal) return this.#tampered(null, 'statement_forged')
@@ -99,7 +102,7 @@ export class UserStatements {
     this.#changed(removal.user, device, false)
   }
 
-  /** Takes a succession. The first signed successor counts, because a key can have only one. */
+  /** Accepts a succession. The first signed successor counts, because a key can have only one. */
   #takeSuccession(bytes: Uint8Array): void {
     const succession = this.#ports.crypto.readIdentityRotation(bytes)
     if (!succession) return this.#tampered(null, 'statement_forged')

@@ -1,6 +1,6 @@
 /**
- * Implements users with several devices for applications. A user is a peer; each of its devices is also a peer, and the
- * user's key vouches for it.
+ * Implements users with several devices for applications. A user is a peer. Each of its devices is also a peer, for
+ * which the user's key vouches.
  */
 import { createDeviceInvite, isDeviceLabel, signRemoval } from '@sealpost/identity'
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
@@ -34,15 +34,15 @@ export type { Device } from './user-statements.ts'
 const NO_GROUP = '0'.repeat(32) as GroupId
 
 export interface DeviceInviteOptions {
-  /** The time until which the invite is valid, ms since 1970. Default: one hour from now. */
+  /** When the invite expires, in ms since 1970. Default: one hour from now. */
   readonly joinByMs?: Millis
-  /** The time until which the voucher is valid. Default: ten years from now. */
+  /** When the voucher expires. Default: ten years from now. */
   readonly notAfterMs?: Millis
 }
 
 /** A message on its way to each device. Ignoring its promises never causes an unhandled rejection. */
 export interface PendingUserSend {
-  /** Each resolves when the broker has stored the envelope for this device, and rejects as `send` does. */
+  /** Each promise resolves when the broker has stored the envelope for this device, and rejects like that of `send`. */
   readonly devices: ReadonlyMap<PeerKey, Promise<Receipt>>
   /** One outcome per device, once all outcomes are known. */
   readonly stored: Promise<readonly MemberOutcome[]>
@@ -85,7 +85,7 @@ export class Users {
   }
 
   /**
-   * Lists the devices that the user vouches for, as read from the broker, which can hide a device but not add one.
+   * Reads from the broker which devices the user vouches for. The broker can hide a device but not add one.
    * @example const devices = await usersOf(peer).devices(ben)
    */
   async devices(user: PeerKey = this.#peer.key): Promise<readonly Device[]> {
@@ -135,7 +135,7 @@ export class Users {
   /**
    * Sends to the first device that is online; if none is, to the user's own key, where it waits. Only that device gets
    * it.
-   * @throws SealpostError `no_responder` with `ifOnline`, and whatever `peer.send` throws
+   * @throws SealpostError `no_responder` with `ifOnline`, and the errors of `peer.send`
    * @example const device = await usersOf(peer).sendToAvailable(ben, 'to one device')
    */
   async sendToAvailable(user: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<PeerKey> {
