@@ -1,14 +1,20 @@
-/** Builds `sealpost` as one file: `bun run build:binary [--platform NAME …]`, by default for this machine. */
+/**
+ * Builds `sealpost` as one file: `bun run build:binary [--platform NAME …]`, by default for this machine.
+ * `bun run build:npm` then packs all npm packages: the SDK, `sealpost`, and one package for each of these platforms.
+ */
 import { statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { oneOf, parseArgs, runCommand, wholeNumber } from '@sealpost/harness/programs/command'
 import { Command } from 'commander'
-import { buildBinary, ownPlatform, type Platform, platforms } from './binary/build.ts'
+import { binaryName, buildBinary, ownPlatform, type Platform, platforms } from './binary/build.ts'
+import { packCli } from './packages/cli.ts'
+import { packSdk } from './packages/sdk.ts'
 
 interface Options {
-  readonly platform?: readonly string[]
+  readonly platform?: readonly Platform[]
   readonly out: string
   readonly level: number
+  readonly npm?: boolean
 }
 
 await runCommand(async () => {
@@ -21,14 +27,20 @@ await runCommand(async () => {
         oneOf(platforms),
       )
       .option('--out <FOLDER>', 'the folder of the binaries', join(import.meta.dirname, '../dist'))
-      .option('--level <NUMBER>', 'how hard PostgreSQL is compressed, from 1 to 19', wholeNumber(1, 19), 19),
+      .option('--level <NUMBER>', 'how hard PostgreSQL is compressed, from 1 to 19', wholeNumber(1, 19), 19)
+      .option('--npm', 'pack the npm packages, too'),
   )
-  for (const name of options.platform ?? [ownPlatform()]) await build(name as Platform, options)
+  const { platform: names = [ownPlatform()], level, npm } = options
+  const out = resolve(options.out)
+  for (const platform of names) {
+    const outfile = join(out, binaryName(platform))
+    await buildBinary({ platform, outfile, level })
+    report(outfile)
+  }
+  if (npm) for (const tarball of [packSdk(out).tarball, ...packCli(out, names)]) report(tarball)
   return 0
 })
 
-async function build(platform: Platform, { out, level }: Options): Promise<void> {
-  const outfile = join(resolve(out), `sealpost-${platform}${platform.startsWith('win32') ? '.exe' : ''}`)
-  await buildBinary({ platform, outfile, level })
-  console.log(`${outfile}  ${(statSync(outfile).size / 1e6).toFixed(1)} MB`)
+function report(file: string): void {
+  console.log(`${file}  ${(statSync(file).size / 1e6).toFixed(2)} MB`)
 }

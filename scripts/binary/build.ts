@@ -35,6 +35,10 @@ export function ownPlatform(): Platform {
   throw new OperatingError('platform_unsupported', `No binary can be built for ${platform()}-${arch()}`)
 }
 
+/** Returns the file name of the platform's binary. */
+export const binaryName = (platform: Platform): string =>
+  `sealpost-${platform}${platform.startsWith('win32') ? '.exe' : ''}`
+
 export interface BinaryOptions {
   readonly platform: Platform
   readonly outfile: string

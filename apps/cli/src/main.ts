@@ -5,10 +5,17 @@ import { OperatingError } from '@sealpost/std'
 import { runCli } from './program.ts'
 import { readSettings } from './settings.ts'
 
+/** The terminal, npx and the launcher may each send the same Ctrl-C. */
+const REPEATED_WITHIN_MS = 500
+
 const interruption = new AbortController()
+let interruptedAtMs = Number.NaN
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
-    if (interruption.signal.aborted) process.exit(128 + constants.signals[signal]) // a second signal ends the program immediately
+    const nowMs = performance.now()
+    if (nowMs - interruptedAtMs > REPEATED_WITHIN_MS) process.exit(128 + constants.signals[signal]) // the second signal ends the program immediately
+    if (interruption.signal.aborted) return
+    interruptedAtMs = nowMs
     interruption.abort(new OperatingError('interrupted', 'Interrupted.'))
   })
 }
