@@ -79,7 +79,7 @@ export default defineConfig({
           name: 'services',
           include: needsServices,
           exclude: ['**/node_modules/**'],
-          globalSetup: './packages/schema/src/test/server.ts',
+          globalSetup: ['./packages/schema/src/test/server.ts', './scripts/test/binary.ts'],
         },
       },
       {

@@ -19,9 +19,9 @@ import { freePort } from '@sealpost/embedded-pg'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import manifest from '../package.json'
-import { buildBinary, ownPlatform } from './binary/build.ts'
 import { buildImage, IMAGE, IN_SANDBOX, openPodman, type Podman, succeeded } from './binary/podman.ts'
 import runtimes from './binary/runtimes/package.json'
+import { testBinary } from './test/binary.ts'
 
 const BYTES_MAX = 150_000_000
 
@@ -30,7 +30,7 @@ let binary: string
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'sealpost binary '))
   binary = join(folder, 'sealpost')
-  await buildBinary({ platform: ownPlatform(), outfile: binary, level: 9 })
+  copyFileSync(await testBinary(), binary)
 })
 afterAll(() => rm(folder, { recursive: true, force: true }))
 

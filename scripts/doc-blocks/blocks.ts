@@ -31,7 +31,10 @@ const KINDS: Readonly<Record<string, BlockKind>> = {
   sql: 'words',
 }
 
-/** Returns the blocks of a page. @throws Error if a block has an unknown kind */
+/** Returns whether the block is a shell script that a test runs. */
+export const isRun = ({ kind }: Block): boolean => kind === 'run' || kind === 'keeps-running'
+
+/** @throws Error for a block of unknown kind */
 export function blocksOf(markdown: string): Block[] {
   const blocks: Block[] = []
   for (const match of markdown.matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)) {

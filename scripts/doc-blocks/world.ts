@@ -1,11 +1,14 @@
 /** Creates the environment of documentation blocks: a home folder, `sealpost` and `bun` on the PATH, and a mesh. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { generateIdentity, normalizeAuthority, ready } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { join as joinMesh } from '@sealpost/sdk/join'
+import { expect } from 'vitest'
+import { type Block, isAs, isRun } from './blocks.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const MAIN = join(ROOT, 'apps/cli/src/main.ts')
@@ -24,34 +27,67 @@ export interface Ended {
   readonly output: string
 }
 
-export class DocWorld implements AsyncDisposable {
-  /** A folder inside the repository, so that programs find the repository's packages. */
+/** An ordinary user: `nobody`. */
+const USER = 65_534
+const isRoot = process.getuid?.() === 0
+const AS_USER = isRoot ? ['setpriv', `--reuid=${USER}`, `--regid=${USER}`, '--clear-groups'] : []
+
+interface Place {
+  /** The home folder. */
   readonly folder: string
+  /** The folder in which shell scripts run. */
+  readonly cwd: string
+  /** The command that runs a shell. */
+  readonly prefix: readonly string[]
+}
+
+export class DocWorld implements AsyncDisposable {
+  readonly folder: string
+  readonly #place: Place
   readonly #running: Running[] = []
 
-  private constructor(folder: string) {
-    this.folder = folder
+  private constructor(place: Place) {
+    this.folder = place.folder
+    this.#place = place
   }
 
+  /** Makes a folder inside the repository, so that programs find the repository's packages. */
   static async make(): Promise<DocWorld> {
     await mkdir(join(ROOT, '.sealpost'), { recursive: true, mode: 0o700 })
-    const world = new DocWorld(await mkdtemp(join(ROOT, '.sealpost/blocks-')))
+    const folder = await mkdtemp(join(ROOT, '.sealpost/blocks-'))
+    const world = new DocWorld({ folder, cwd: ROOT, prefix: [] })
     await mkdir(join(world.folder, 'bin'))
     await world.#command('bun', `"${process.execPath}"`)
     await world.#command('sealpost', `"${process.execPath}" "${MAIN}"`)
     return world
   }
 
-  /** Runs a shell script to its end, in the root of the repository. */
+  /** Makes the machine of an ordinary user who has Node and npm, and installs packages from this registry. */
+  static async ofUser(registry: string): Promise<DocWorld> {
+    const folder = await mkdtemp(join(tmpdir(), 'sealpost user '))
+    const settings = [
+      `registry=${registry}`,
+      `${registry.replace('http:', '')}:_authToken=none`,
+      'prefix=${HOME}', // the folder of global packages, whose commands are in `bin`
+      'fetch-retries=0',
+      'audit=false',
+      'update-notifier=false',
+    ]
+    await writeFile(join(folder, '.npmrc'), settings.join('\n'))
+    for (const path of isRoot ? [folder, join(folder, '.npmrc')] : []) await chown(path, USER, USER)
+    return new DocWorld({ folder, cwd: folder, prefix: AS_USER })
+  }
+
+  /** Runs a shell script to its end. */
   async run(text: string): Promise<Ended> {
-    const running = this.#start(['sh', '-e', '-c', text], ROOT)
+    const running = this.#shell(text)
     await running.closed
     return { code: running.child.exitCode, output: running.output() }
   }
 
   /** Starts a command that keeps running. Resolves with its output when it is ready. */
   async keep(text: string): Promise<Ended> {
-    const running = this.#start(['sh', '-e', '-c', text], ROOT)
+    const running = this.#shell(text)
     this.#running.push(running)
     const ready = Promise.withResolvers<void>()
     running.child.stdout!.on('data', () => IS_READY.test(running.output()) && ready.resolve())
@@ -93,11 +129,39 @@ export class DocWorld implements AsyncDisposable {
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    for (const { child, closed } of this.#running.reverse()) {
-      if (child.exitCode === null && child.signalCode === null) process.kill(-child.pid!, 'SIGINT')
+  /**
+   * Runs the page's shell blocks in order, and compares the output of each with the block that follows. Returns the
+   * number of blocks.
+   */
+  async walk(blocks: readonly Block[]): Promise<number> {
+    for (const [i, block] of blocks.entries()) {
+      if (!isRun(block)) continue
+      const keeps = block.kind === 'keeps-running'
+      const { code, output } = await (keeps ? this.keep(block.text) : this.run(block.text))
+      expect(code, `line ${block.line}:\n${output}`).toBe(keeps ? null : 0)
+      const next = blocks[i + 1]
+      if (next?.kind === 'output')
+        expect(isAs(output, next.text), `line ${next.line}, but it said:\n${output}`).toBe(true)
+    }
+    return blocks.filter(isRun).length
+  }
+
+  /**
+   * Sends a signal to the first process of each command that keeps running, or, as a terminal does, to all of its
+   * processes. Resolves when all of them have ended, with the output.
+   */
+  async stop(signal: NodeJS.Signals, to: 'first' | 'all'): Promise<Ended[]> {
+    const all = this.#running.splice(0).reverse()
+    for (const { child, closed } of all) {
+      if (child.exitCode === null && child.signalCode === null)
+        process.kill(to === 'all' ? -child.pid! : child.pid!, signal)
       await closed
     }
+    return all.map(({ child, output }) => ({ code: child.exitCode, output: output() }))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop('SIGINT', 'all')
     await rm(this.folder, { recursive: true, force: true })
   }
 
@@ -105,6 +169,11 @@ export class DocWorld implements AsyncDisposable {
     const path = join(this.folder, 'bin', name)
     await writeFile(path, `#!/bin/sh\nexec ${words} "$@"\n`)
     await chmod(path, 0o755)
+  }
+
+  #shell(text: string): Running {
+    const { prefix, cwd } = this.#place
+    return this.#start([...prefix, 'sh', '-e', '-c', text], cwd)
   }
 
   #start(words: readonly string[], cwd: string, env: Record<string, string> = {}): Running {

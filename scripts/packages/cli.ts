@@ -11,7 +11,7 @@ import { run } from '../run.ts'
 import { ROOT } from './sdk.ts'
 
 const { version } = manifest
-const SHARED = { version, license: 'MIT', publishConfig: { access: 'public' } }
+const SHARED = { version, license: 'MIT', type: 'commonjs', publishConfig: { access: 'public' } }
 
 /**
  * Packs `sealpost` and the package of each platform, whose binary must exist in `destination`. Returns the paths of the
