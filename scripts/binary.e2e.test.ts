@@ -176,10 +176,14 @@ describe('what does not start leaves nothing', () => {
     await expectFailure(machine, [1, 'embedded_cache_unwritable'])
   })
 
-  test.skipIf(!canMount)('a disk that is full', async () => {
-    const script = 'mount -t tmpfs -o size=20m none "$HOME" && "$@"; code=$?; find "$HOME" -type f; exit $code'
+  test.skipIf(!canMount).each([
+    ['cache', '20m', '.cache', 'embedded_cache_full'],
+    ['database', '80m', '.local', 'embedded_folder_unusable'],
+  ])('a disk that is too full for the %s', async (_, size, place, code) => {
+    const files = `find "$HOME/${place}" -type f 2>&-`
+    const script = `mount -t tmpfs -o size=${size} none "$HOME" && "$@"; code=$?; ${files}; exit $code`
     await using machine = await machineOf(['unshare', '--mount', 'sh', '-c', script, 'sh', binary])
-    await expectFailure(machine, [1, 'embedded_cache_full'])
+    await expectFailure(machine, [1, code])
   })
 
   test('a damaged download', async () => {

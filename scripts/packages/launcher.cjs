@@ -19,12 +19,14 @@ if (!manifest.optionalDependencies[packageName]) fail('platform_unsupported', 'S
 start(findProgram())
 
 function findProgram() {
-  var found
+  var found, reason
   try {
     found = require.resolve(packageName + '/package.json')
   } catch (_) {
     refuseMusl()
-    fail('package_missing', packageName + ' is not installed' + again(path.join(__dirname, '../..')))
+    // npm reports no error if it can't download or unpack an optional package.
+    reason = packageName + ' is not installed, as npm could not unpack it or omitted optional packages'
+    fail('package_missing', reason + again(path.join(__dirname, '../..')))
   }
   var its = require(found).sealpost
   var program = path.join(path.dirname(found), its.program)
@@ -33,7 +35,7 @@ function findProgram() {
 }
 
 function again(folder) {
-  return ': remove ' + folder + ' and install sealpost again, with its optional packages'
+  return ': remove ' + folder + ' and install sealpost again'
 }
 
 function bytesOf(file) {

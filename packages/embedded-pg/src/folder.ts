@@ -112,6 +112,7 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
       .split('\n')
       .filter((line) => /error|fatal/i.test(line))
       .at(-1)
+      ?.replace(/^.*(?:error|fatal): +/i, '')
     throw unusable(top, `could not be initialized as a database cluster: ${reason ?? 'initdb failed'}`)
   }
   const isFirst = await rename(made, join(top, 'cluster')).then(

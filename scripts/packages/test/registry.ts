@@ -18,8 +18,6 @@ log: { type: stdout, format: json, level: warn }
 
 export interface Registry extends AsyncDisposable {
   readonly url: string
-  /** The folder of all tarballs, each below the name of its package. */
-  readonly storage: string
 }
 
 export async function startRegistry(): Promise<Registry> {
@@ -41,7 +39,6 @@ export async function startRegistry(): Promise<Registry> {
   await ready.promise
   return {
     url: `http://${listen}/`,
-    storage: join(folder, 'storage'),
     async [Symbol.asyncDispose]() {
       child.kill('SIGKILL')
       await closed
