@@ -68,7 +68,7 @@ export class DocWorld implements AsyncDisposable {
     const settings = [
       `registry=${registry}`,
       `${registry.replace('http:', '')}:_authToken=none`,
-      'prefix=${HOME}', // the folder of global packages, whose commands are in `bin`
+      `prefix=${folder}`, // the folder of global packages, whose commands are in `bin`
       'fetch-retries=0',
       'audit=false',
       'update-notifier=false',
