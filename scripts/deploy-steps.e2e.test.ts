@@ -13,7 +13,6 @@ import { scratchDatabase } from '@sealpost/schema/testing'
 import { expect, test } from 'vitest'
 import { ROOT, textOf, yamlOf } from './deploy/sources.ts'
 import { blocksOf } from './doc-blocks/blocks.ts'
-import { DocWorld } from './doc-blocks/world.ts'
 
 type Environment = Readonly<Record<string, string>>
 
@@ -121,34 +120,6 @@ test('docs/OPERATIONS.md, The first mesh', async () => {
   const broker = await site.broker({ DATABASE_URL: url, BROKER_KEY_FILE: join(site.folder, KEY_FILE) })
   const names = { [DATABASE_URL]: url, 'ws://127.0.0.1:7450': dialled(broker) }
   expect(await site.run(blocksBelow('docs/OPERATIONS.md', 'The first mesh').at(-1)!, names)).toMatch(ARRIVED)
-})
-
-test('README.md, from top to bottom on one machine', async () => {
-  await using site = await Site.make()
-  await using home = await DocWorld.make()
-  const run = async (text: string) => {
-    const { code, output } = await home.run(text)
-    expect(code, `${text}\n${output}`).toBe(0)
-    return output
-  }
-  const blocks = blocksOf(textOf('README.md'))
-  const started = blocks.findIndex(({ text }) => text.includes('sealpost up --name'))
-  const broker = blocks.findIndex(({ text }) => text.includes('bun run broker'))
-  const up = blocks[started]!.text.replace(/^alias .*\n/, '').replace('sealpost up', 'sealpost up --port 0')
-  expect(await home.keep(up)).toMatchObject({ code: null })
-  for (const { kind, text } of blocks.slice(started + 1, broker))
-    if (kind === 'keeps-running') expect(await home.keep(text)).toMatchObject({ code: null })
-    else if (kind === 'run') await run(text)
-  const port = /^PORT=(\d+) DATABASE_URL=\S+ bun run broker\n$/.exec(blocks[broker]!.text)?.[1]
-  expect([undefined, '7450', '7451'], 'ports of `sealpost up`').not.toContain(port)
-  const url = await site.database()
-  await site.run(`sealpost shard keygen ${KEY_FILE}`)
-  const second = await site.broker({ DATABASE_URL: url, BROKER_KEY_FILE: join(site.folder, KEY_FILE) })
-  const text = blocks[broker + 1]!.text
-  const names = { [DATABASE_URL]: url, [`ws://127.0.0.1:${port}`]: dialled(second) }
-  for (const name of Object.keys(names)) expect(text).toContain(name)
-  const asHere = Object.entries(names).reduce((all, [from, to]) => all.replaceAll(from, to), text)
-  expect(await run(asHere)).toMatch(ARRIVED)
 })
 
 test('docs/deploy/README.md, Compose', async () => {

@@ -12,8 +12,8 @@ import { type Block, isAs, isRun } from './blocks.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const MAIN = join(ROOT, 'apps/cli/src/main.ts')
-/** Matches what a command prints when it is ready. */
-const IS_READY = /[Pp]ress Ctrl-C/
+/** The text that a command prints when it is ready. */
+const IS_READY = /[Pp]ress Ctrl-C|broker\.ready/
 
 interface Running {
   readonly child: ChildProcess
@@ -148,10 +148,10 @@ export class DocWorld implements AsyncDisposable {
 
   /**
    * Sends a signal to the first process of each command that keeps running, or, as a terminal does, to all of its
-   * processes. Resolves when all of them have ended, with the output.
+   * processes. `from` is the index of the first of these commands. Resolves when all of them have ended, with the output.
    */
-  async stop(signal: NodeJS.Signals, to: 'first' | 'all'): Promise<Ended[]> {
-    const all = this.#running.splice(0).reverse()
+  async stop(signal: NodeJS.Signals, to: 'first' | 'all', from = 0): Promise<Ended[]> {
+    const all = this.#running.splice(from).reverse()
     for (const { child, closed } of all) {
       if (child.exitCode === null && child.signalCode === null)
         process.kill(to === 'all' ? -child.pid! : child.pid!, signal)

@@ -12,6 +12,8 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { freePort } from '@sealpost/embedded-pg'
+import { scratchDatabase } from '@sealpost/schema/testing'
 import { publint } from 'publint'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { binaryName, ownPlatform } from '../binary/build.ts'
@@ -25,6 +27,7 @@ import { type Registry, startRegistry } from './test/registry.ts'
 const NPM = ['/usr/bin/npm', '/usr/local/bin/npm'].find(existsSync)
 if (!NPM) process.stdout.write('skipped: the npm packages, because npm is not installed\n')
 const README = blocksOf(readFileSync(join(ROOT, 'README.md'), 'utf8'))
+const DATABASE_URL = 'postgres://user:password@host/database'
 const PLATFORM_PACKAGE = `node_modules/@sealpost/cli-${ownPlatform()}`
 
 let folder: string
@@ -59,6 +62,20 @@ describe.skipIf(!NPM)('the npm packages', () => {
     console.log(`cold \`npx sealpost up\` to the first delivered messages, with a global installation: ${seconds} s`)
     await user.walk(README.slice(delivered))
     expect(await user.program('hello', programOf(README))).toEqual({ code: 0, output: 'ada: Are you there?\n' })
+  })
+
+  test('the README runs a broker with another database beside `up`', async () => {
+    const [start, use] = README.filter(({ text }) => text.includes(DATABASE_URL))
+    const [, port] = /^PORT=(\d+) /.exec(start!.text)!
+    expect(['7450', '7451']).not.toContain(port) // the ports of `up`
+    const database = await scratchDatabase()
+    const free = String(await freePort())
+    const here = (text: string) => text.replaceAll(DATABASE_URL, database.url).replaceAll(port!, free)
+    expect(await user.keep(`exec env ADMIN_PORT=0 ${here(start!.text)}`)).toMatchObject({ code: null })
+    const { code, output } = await user.run(here(use!.text))
+    expect([code, output]).toEqual([0, expect.stringMatching(/alice {2}Are you there\?\n/)])
+    await user.stop('SIGTERM', 'first', -1)
+    await database.drop()
   })
 
   test('a second `up` in the folder of the first one is refused with one sentence', async () => {
