@@ -16,6 +16,7 @@ const LONG = [
   'apps/cli/src/test/up.e2e',
   'apps/cli/src/test/mcp.e2e',
   'apps/drills/src/failover.e2e',
+  'scripts/packages/cli.e2e',
   'apps/torture/src/mutations/planted.e2e',
   'apps/broker/src/test/demo.e2e',
   'apps/broker/src/test/hung-http.e2e',

@@ -26,7 +26,10 @@ import { type Registry, startRegistry } from './test/registry.ts'
 
 const NPM = ['/usr/bin/npm', '/usr/local/bin/npm'].find(existsSync)
 if (!NPM) process.stdout.write('skipped: the npm packages, because npm is not installed\n')
-const README = blocksOf(readFileSync(join(ROOT, 'README.md'), 'utf8'))
+const README = blocksOf(readFileSync(join(ROOT, 'README.md'), 'utf8')).map((block) => ({
+  ...block,
+  text: block.text.replace('sealpost up ', 'sealpost up --port 0 '), // other tests run `up`, too
+}))
 const DATABASE_URL = 'postgres://user:password@host/database'
 const PLATFORM_PACKAGE = `node_modules/@sealpost/cli-${ownPlatform()}`
 
