@@ -107,13 +107,12 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
   await close()
   if (result.code !== 0) {
     await rm(fresh, { recursive: true, force: true })
-    const reason = result.output
-      .trim()
-      .split('\n')
-      .filter((line) => /error|fatal/i.test(line))
-      .at(-1)
-      ?.replace(/^.*(?:error|fatal): +/i, '')
-    throw unusable(top, `could not be initialized as a database cluster: ${reason ?? 'initdb failed'}`)
+    const lines = result.output.trim().split('\n')
+    const reason = lines.findLast((line) => /error|fatal/i.test(line)) ?? lines.at(-1)!
+    throw unusable(
+      top,
+      `could not be initialized as a database cluster: ${reason.replace(/^.*(?:error|fatal): +/i, '')}`,
+    )
   }
   const isFirst = await rename(made, join(top, 'cluster')).then(
     () => true,
