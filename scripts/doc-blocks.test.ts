@@ -4,7 +4,6 @@
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { BROKER_ARGUMENT } from '@sealpost/broker-program'
 import { sealpostFor } from '@sealpost/cli/program'
 import { allPages, ROOT } from '@sealpost/docs/pages'
 import type { CommanderError } from 'commander'
@@ -50,12 +49,10 @@ const pages = ['README.md', ...allPages().map(({ path }) => path)].map((path) =>
   path,
   text: readFileSync(join(ROOT, path), 'utf8'),
 }))
-const examples = pages.flatMap(
-  ({ path, text }) =>
-    blocksOf(text)
-      .filter(({ kind }) => kind === 'no-run')
-      .flatMap((block) => commandsOf(block.text).map((words) => ({ place: `${path}:${block.line}`, words })))
-      .filter(({ words }) => words[0] !== BROKER_ARGUMENT), // not a command of the CLI
+const examples = pages.flatMap(({ path, text }) =>
+  blocksOf(text)
+    .filter(({ kind }) => kind === 'no-run')
+    .flatMap((block) => commandsOf(block.text).map((words) => ({ place: `${path}:${block.line}`, words }))),
 )
 /** Commands in prose, which may omit arguments. */
 const mentions = pages.flatMap(({ path, text }) =>
