@@ -30,6 +30,9 @@ import {
 import type { Shape } from '../src/layout.ts'
 import { MEANINGS } from './meanings.ts'
 
+/** The sections that contain the named paragraphs. */
+const SECTION_OF: Record<string, string> = { Names: 'Enrolment', 'Rotation of the identity key': 'Key binding' }
+
 /** Returns the page with up-to-date tables. @throws Error if a marker is missing */
 export function withTables(page: string): string {
   const tables = { 'server frames': frames(serverFrames), 'client frames': frames(clientFrames), codes: codes() }
@@ -59,18 +62,26 @@ function frame({ type, number, body }: FrameKind): string {
   const lines = rows.map(({ path, form }) => {
     const text = meaning.fields[path]
     if (text === undefined) throw new Error(`${type}.${path} has no meaning`)
-    return `| \`${path}\` | ${form} | ${text} |`
+    return `| \`${path}\` | ${form} | ${linked(text)} |`
   })
   return [
     `#### \`${type}\` (${number})`,
     '',
-    meaning.about,
+    linked(meaning.about),
     '',
     '| field | type | meaning |',
     '|---|---|---|',
     ...lines,
     '',
   ].join('\n')
+}
+
+/** Returns the text with a link in place of each section name after "see". */
+function linked(text: string): string {
+  const link = (name: string) => `[${name}](#${(SECTION_OF[name] ?? name).toLowerCase().replaceAll(' ', '-')})`
+  return text.replace(/\bsee ([A-Z][a-z]+(?: (?!and [A-Z])[a-z]+)*)(?: and ([A-Z][a-z]+))?/g, (_, first: string, second?: string) =>
+    second ? `see ${link(first)} and ${link(second)}` : `see ${link(first)}`,
+  )
 }
 
 function rowsOf(shape: Shape, prefix: string): { path: string; form: string }[] {
