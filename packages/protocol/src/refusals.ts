@@ -17,12 +17,12 @@ const ROWS = [
   {
     code: 'rate_limited',
     isRetryable: true,
-    meaning: 'this peer, or its user on all devices together, exceeds its rate',
+    meaning: 'this peer, or its user on all devices together, exceeds the rate limit',
   },
   {
     code: 'out_of_sequence',
     isRetryable: true,
-    meaning: 'an earlier envelope to this recipient with this priority was refused: resend from that one',
+    meaning: 'an earlier envelope of this lane was refused: resend the lane from that envelope on',
   },
   { code: 'unknown_recipient', isRetryable: false, meaning: 'no such peer in this mesh' },
   {
@@ -67,7 +67,7 @@ const ROWS = [
     code: 'internal',
     isRetryable: true,
     close: 1011,
-    meaning: 'an internal error in the broker; it affects only this connection',
+    meaning: 'an internal error in the broker, which affects only this connection',
   },
   {
     code: 'restarting',
@@ -100,7 +100,11 @@ const ROWS = [
     meaning: "the envelope's `hops` exceeds the limit on replies in a thread",
   },
   { code: 'thread_exhausted', isRetryable: false, meaning: 'too many envelopes in this thread in too short a time' },
-  { code: 'delay_too_long', isRetryable: false, meaning: '`notBeforeMs` is after the end of its time to live' },
+  {
+    code: 'delay_too_long',
+    isRetryable: false,
+    meaning: "`notBeforeMs` is after the end of the envelope's time to live",
+  },
   {
     code: 'stale_roster',
     isRetryable: false,

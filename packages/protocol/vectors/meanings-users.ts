@@ -21,7 +21,7 @@ export const USER_MEANINGS: Meanings = {
       'Requests the devices of users. The broker replies with `deviceList`; while the database is unavailable, it sends no reply.',
     fields: {
       ref: 'any number except 0; repeated in the reply',
-      peers: 'users or devices; a device represents its user',
+      peers: 'users or devices; a device stands for its user',
     },
   },
   deviceList: {
@@ -68,7 +68,7 @@ export const USER_MEANINGS: Meanings = {
   },
   successions: {
     about:
-      'Precedes a `directory` whose `lookup` named a former or a new identity key. The broker also announces it to the same peers as a `deviceList`.',
+      'The broker sends `successions` before the `directory` that answers a `lookup` of the old or the new identity key. It also sends `successions` unprompted, as an announcement, to peers that looked up the old key on this connection or that `watch`.',
     fields: { statements: 'see Rotation of the identity key; verify each' },
   },
   bind: {

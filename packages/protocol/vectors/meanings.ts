@@ -22,7 +22,7 @@ export const MEANINGS: Meanings = {
     about: 'Completes the handshake. The connection is live from here on.',
     fields: {
       proof: 'the broker\'s signature over T("broker") and the hash of the client\'s signature',
-      epoch: 'number of this connection; increases with every connection of the peer',
+      epoch: 'number of this connection; higher than for every earlier connection of the peer',
       incarnation:
         'identifies the state of the database; a different value means that ids and queues may have been reset to an earlier state',
       durability:
@@ -31,7 +31,7 @@ export const MEANINGS: Meanings = {
         'after this time without a frame from the client, the broker sends a ping; after three times this time without a frame or pong, the broker ends the connection',
       leaseMs: 'a delivery that is not settled within this time may be pushed again',
       dedupeSeconds:
-        'how long the broker recognizes a resend after it accepted the envelope; an envelope that is resent later may be stored twice',
+        'how long the broker recognizes a resend, counted from the time at which it accepted the envelope; an envelope that is resent later may be stored twice',
       creditMax: 'the maximum number of pushed, unsettled deliveries, even if the client grants more credit',
       envelopeBytesMax: 'the largest envelope that this broker stores',
       ttlSecondsMax: 'the longest time to live that this broker accepts',
@@ -39,7 +39,7 @@ export const MEANINGS: Meanings = {
     },
   },
   ack: {
-    about: 'These envelopes are committed.',
+    about: 'Reports that the broker has committed envelopes.',
     fields: {
       items: 'in commit order',
       'items.envelopeId': "the sender's id",
@@ -47,7 +47,7 @@ export const MEANINGS: Meanings = {
     },
   },
   nack: {
-    about: 'These envelopes were refused. The connection stays open.',
+    about: 'Reports that the broker refused envelopes. The connection stays open.',
     fields: {
       items: 'one item per refused envelope',
       'items.envelopeId': "the sender's id",
@@ -56,29 +56,29 @@ export const MEANINGS: Meanings = {
     },
   },
   push: {
-    about: 'Deliveries for this peer, in the order in which to process them.',
+    about: 'Pushes deliveries to this peer, in the order in which to process them.',
     fields: {
       deliveries: 'the deliveries',
       'deliveries.id': 'the id for `settle` and `retry`; valid only within one incarnation',
       'deliveries.envelopeId': "the sender's id",
       'deliveries.sender': 'set by the broker, from the handshake of the connection that sent the envelope',
       'deliveries.priority': 'as sent',
-      'deliveries.attempt': '1 for the first push; once it reaches its maximum, it no longer increases',
-      'deliveries.enqueuedAtMs': "when the delivery was stored, on the database's clock, ms since 1970",
+      'deliveries.attempt': '1 for the first push; increases by one with each push, up to 65535',
+      'deliveries.enqueuedAtMs': "when the delivery was stored, according to the database's clock, ms since 1970",
       'deliveries.envelope': 'as sent',
     },
   },
   recovered: {
     about:
-      "Follows every `welcome` and lists the deliveries that left this peer's queue unsettled since the last report. An empty list means that nothing was lost.",
+      "Follows every `welcome` and lists the deliveries that left this peer's queue unsettled since the last `recovered`. An empty list means that nothing was lost.",
     fields: {
       lost: 'oldest first; these deliveries are not pushed again',
       'lost.id': 'the delivery',
       'lost.envelopeId': "the sender's id",
       'lost.sender': 'who sent it',
       'lost.reason':
-        '`expired`: its time to live passed; `strikes`: it went to the dead letters after too many failed attempts; `rejected`: this peer rejected it',
-      isAll: 'the list is complete; otherwise the rest follows the next `welcome`',
+        '`expired`: the time to live passed; `strikes`: too many failed attempts; `rejected`: this peer rejected the delivery',
+      isAll: 'set: the list is complete; unset: the rest follows after the next `welcome`',
     },
   },
   pushWith: {
@@ -94,11 +94,11 @@ export const MEANINGS: Meanings = {
       'deliveries.push.enqueuedAtMs': 'as in `push`',
       'deliveries.push.envelope': 'as in `push`',
       'deliveries.terms':
-        'the terms that the sender set; the broker can read and change them, so trust only what is inside the envelope',
+        'the terms that the sender set; the broker can read and change them, so trust only data inside the envelope',
       'deliveries.terms.receipts': 'the receipts that the sender requested',
       'deliveries.terms.thread': 'the thread; all zeros: none',
       'deliveries.terms.hops': 'the number of messages that precede this one in a chain of replies; a reply adds one',
-      'deliveries.terms.noAutoReply': 'the sender wants no automatic reply',
+      'deliveries.terms.noAutoReply': 'set: recipients should not reply automatically',
     },
   },
   receipts: {
@@ -111,7 +111,7 @@ export const MEANINGS: Meanings = {
       'items.recipient': 'the recipient of the envelope',
       'items.event':
         '`pushed`: pushed to the recipient; `settled`: settled by the recipient; `expired`, `struck_out` (too many failed attempts), `rejected`: became a dead letter',
-      'items.atMs': "time of the event, on the database's clock, ms since 1970",
+      'items.atMs': "time of the event, according to the database's clock, ms since 1970",
     },
   },
   pushBody: {
@@ -154,9 +154,9 @@ export const MEANINGS: Meanings = {
   },
   presence: {
     about:
-      'Reports who is online, to peers that sent `watch`. The broker keeps presence in memory, so a report can be slightly out of date.',
+      'Reports who is online, to peers that sent `watch`. Presence is not stored, so a report can be slightly out of date.',
     fields: {
-      peers: 'in a snapshot, the peers that are online; otherwise the peers that changed',
+      peers: 'in a snapshot, the peers that are online; in a change, the peers whose presence changed',
       'peers.peer': 'the peer',
       'peers.isOnline': 'whether it is connected',
       'peers.availability': 'as set by its `status`',
@@ -167,7 +167,7 @@ export const MEANINGS: Meanings = {
   reject: {
     about: 'Refuses deliveries permanently, so they become dead letters.',
     fields: {
-      items: 'pushed on this connection; others are ignored',
+      items: 'deliveries that were pushed on this connection; the broker ignores other ids',
       'items.id': 'the delivery',
       'items.reason': 'stored with the dead letter; the broker can read it',
     },
@@ -175,16 +175,16 @@ export const MEANINGS: Meanings = {
   extend: {
     about: 'Extends the leases of deliveries that the recipient is still processing.',
     fields: {
-      ids: 'pushed on this connection; others are ignored',
+      ids: 'deliveries that were pushed on this connection; the broker ignores other ids',
       forMs: 'new lease duration, counted from now; at most 4 minutes at a time',
     },
   },
   status: {
     about: 'Sets the status of this peer until its connection ends.',
     fields: {
-      availability: 'with `dnd`, only deliveries with priority `now` are pushed; the others wait',
+      availability: 'with `dnd`, the broker pushes only deliveries with priority `now`, and other deliveries wait',
       summary: 'shown to peers that `watch`; the broker can read it',
-      declinesReceipts: 'senders get neither `pushed` nor `settled` receipts from this peer',
+      declinesReceipts: 'set: senders get neither `pushed` nor `settled` receipts for deliveries to this peer',
     },
   },
   sendWith: {
@@ -200,12 +200,13 @@ export const MEANINGS: Meanings = {
       'envelopes.send.envelope': 'as in `send`',
       'envelopes.terms': 'options for the delivery',
       'envelopes.terms.notBeforeMs':
-        "hold the delivery until this time, on the database's clock, ms since 1970; 0: deliver at once",
+        "do not deliver before this time, according to the database's clock, ms since 1970; 0: deliver at once",
       'envelopes.terms.receipts': '`none`; `end`: report how the delivery ended; `all`: also report that it was pushed',
-      'envelopes.terms.thread': 'groups related messages; each thread has a budget; all zeros: none',
+      'envelopes.terms.thread':
+        'identifies a thread of related messages, which share a budget of envelopes; all zeros: no thread',
       'envelopes.terms.hops':
-        'one more than in the message to which this message replies; 0 if this message is not a reply',
-      'envelopes.terms.noAutoReply': 'the sender wants no automatic reply',
+        'the `hops` of the message that this message replies to, plus one; 0 if this message is not a reply',
+      'envelopes.terms.noAutoReply': 'set: recipients should not reply automatically',
       'envelopes.terms.ifOnline': 'refuse the envelope with `no_responder` if the recipient is not connected',
     },
   },
@@ -317,12 +318,12 @@ export const MEANINGS: Meanings = {
       peers: 'all allowed and blocked peers, ordered by key; includes peers that were revoked later',
       'peers.peer': 'its key',
       'peers.verdict': '`allowed` or `blocked`',
-      unknown: 'named peers that were never members',
+      unknown: 'peers in the `consent` that were never members',
     },
   },
   watch: {
     about:
-      'Starts or stops `presence` frames. The broker first sends a snapshot of the online peers (at most one snapshot every two seconds), then every change. Peers on other brokers may be missing from the snapshot and be reported as changes.',
+      'Starts or stops `presence` frames. The broker first sends a snapshot of the online peers (at most one snapshot every two seconds), then every change. Peers that are connected to other brokers may be missing from the snapshot; the broker then reports them as changes.',
     fields: { isOn: 'start or stop' },
   },
   directory: {
@@ -332,7 +333,7 @@ export const MEANINGS: Meanings = {
       bindings: 'key bindings of the requested peers that are members, in no defined order',
       'bindings.peer': 'the peer',
       'bindings.boxKey': "the peer's X25519 key",
-      'bindings.boxEpoch': 'grows with each rotation',
+      'bindings.boxEpoch': 'higher after each rotation',
       'bindings.notAfterMs': 'the binding is valid up to and including this time, ms since 1970',
       'bindings.signature': "the peer's signature; see Key binding",
       unknown: 'requested peers that are not members of the mesh, or are revoked',
@@ -357,7 +358,7 @@ export const MEANINGS: Meanings = {
   enrolled: {
     about: 'The reply to `enrol`. The new member can now connect. The broker closes this connection with 1000.',
     fields: {
-      proof: 'the broker\'s signature over T("broker") and the hash of the signature of `enrol`',
+      proof: 'the broker\'s signature over T("broker") and the hash of the `signature` in `enrol`',
       name: "the member's name",
     },
   },
@@ -376,8 +377,8 @@ export const MEANINGS: Meanings = {
     about: 'The reply to a `revoke`.',
     fields: {
       ref: 'from the `revoke`',
-      outcome: '`not_admin`: nothing was done, because only an admin may end memberships other than its own',
-      unknown: 'named peers that were never members; the others are revoked',
+      outcome: '`not_admin`: nothing was done, because only an admin can revoke other members',
+      unknown: 'peers in the `revoke` that were never members; the others are revoked',
     },
   },
   auth: {
@@ -388,7 +389,7 @@ export const MEANINGS: Meanings = {
       peerKey: "the peer's ed25519 key",
       clientNonce: 'random, for this connection only; signed',
       capabilities:
-        '`home_unreachable` asks the broker not to redirect the client with `moved`, see Shards; other values are ignored; each must be 1 to 32 characters long, without spaces or commas; otherwise the signature is invalid',
+        '`home_unreachable` asks the broker not to redirect the client with `moved`, see Shards; the broker ignores other values. If a value is not 1 to 32 characters long, or contains a space or a comma, the signature is invalid',
       signature: 'over T("client"); see Handshake',
       credit: 'as in `credit`',
     },
@@ -401,21 +402,21 @@ export const MEANINGS: Meanings = {
       'envelopes.envelopeId': 'a UUID v7, created once for each message; a resend repeats it',
       'envelopes.recipient': 'a member of the same mesh',
       'envelopes.priority': "the recipient's queue is ordered by priority, most urgent first",
-      'envelopes.isHead': 'every earlier envelope of its lane is acknowledged or refused; see Sending',
+      'envelopes.isHead': 'set: every earlier envelope of this lane is acknowledged or refused; see Sending',
       'envelopes.ttlSeconds': "0: the broker's default",
       'envelopes.envelope': 'the sealed envelope; opaque to the broker',
     },
   },
   settle: {
     about: 'Settles deliveries, which then leave the queue.',
-    fields: { ids: 'pushed on this connection; others are ignored' },
+    fields: { ids: 'deliveries that were pushed on this connection; the broker ignores other ids' },
   },
   retry: {
     about: 'Returns deliveries to the queue, to be pushed again.',
     fields: {
-      items: 'pushed on this connection; others are ignored',
+      items: 'deliveries that were pushed on this connection; the broker ignores other ids',
       'items.id': 'the delivery',
-      'items.afterMs': 'the minimum delay; it applies only while this connection is open',
+      'items.afterMs': 'the minimum delay before the next push; applies only while this connection is open',
     },
   },
   credit: {
@@ -460,7 +461,7 @@ export const MEANINGS: Meanings = {
       'Ends memberships and invites. The broker replies with `revoked`; while the database is unavailable, it sends no reply.',
     fields: {
       ref: 'any number; repeated in the reply',
-      members: 'keys of members to revoke',
+      members: 'keys of the members to revoke',
       invites: 'ids of invites to revoke, even if they were already used',
     },
   },

@@ -4,9 +4,9 @@ export const SHARD_MEANINGS = {
     about:
       'Sent instead of `welcome` if another shard is the home of this mesh. `refused` with `moved` and the close follow; see Shards.',
     fields: {
-      url: 'the address of that shard: `wss://host[:port]`, or `ws://…`',
-      certificate: "the certificate of that shard, if its key differs from the cluster's; empty otherwise",
-      proof: "as in `welcome`; a client that can't verify it stops",
+      url: 'the address of the home shard: `wss://host[:port]`, or `ws://…`',
+      certificate: "the certificate of the home shard, if its key differs from the cluster's; empty otherwise",
+      proof: "as in `welcome`; a client that can't verify the proof stops",
     },
   },
   certificate: {
@@ -16,7 +16,7 @@ export const SHARD_MEANINGS = {
   shards: {
     about: 'Lists other shards that can serve this mesh. It may follow `welcome` if there are other shards or cells.',
     fields: {
-      urls: 'as in `moved`; the first is the shard that would be the home if this shard were gone',
+      urls: 'addresses in the form that `moved` uses; the first shard would become the home of the mesh if this shard failed',
       cell: 'the public addresses of the cell that serves the mesh; empty if there is only one cell',
     },
   },

@@ -79,8 +79,9 @@ function frame({ type, number, body }: FrameKind): string {
 /** Returns the text with a link in place of each section name after "see". */
 function linked(text: string): string {
   const link = (name: string) => `[${name}](#${(SECTION_OF[name] ?? name).toLowerCase().replaceAll(' ', '-')})`
-  return text.replace(/\bsee ([A-Z][a-z]+(?: (?!and [A-Z])[a-z]+)*)(?: and ([A-Z][a-z]+))?/g, (_, first: string, second?: string) =>
-    second ? `see ${link(first)} and ${link(second)}` : `see ${link(first)}`,
+  return text.replace(
+    /\bsee ([A-Z][a-z]+(?: (?!and [A-Z])[a-z]+)*)(?: and ([A-Z][a-z]+))?/g,
+    (_, first: string, second?: string) => (second ? `see ${link(first)} and ${link(second)}` : `see ${link(first)}`),
   )
 }
 

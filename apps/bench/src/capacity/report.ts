@@ -185,9 +185,9 @@ function sizeTable(figures: Figures): string {
       ['a member, on disk', `${count(figures.peerBytes)} bytes`],
       ['a waiting message of 200 bytes', at(200)],
       ['a waiting message of 4,000 bytes', at(4000)],
-      ['the ledger entry of a message, alone in its commit', `${count(ledgerBytes.alone)} bytes`],
+      ['the ledger entry of a message that is committed alone', `${count(ledgerBytes.alone)} bytes`],
       [
-        'the ledger entry of a message, with five messages of its sender in one commit',
+        'the ledger entry of a message, if its commit contains five messages from its sender',
         `${count(ledgerBytes.gathered)} bytes`,
       ],
       [

@@ -24,7 +24,7 @@ function collect() {
 
 const upTo = (count: number) => Array.from({ length: count }, (_, n) => String(n))
 
-test('peers of a suspended broker move to another one: their sends and settles do not wait for it', async () => {
+test('peers of a suspended broker move to another broker, and their sends and settles do not wait for the suspended broker', async () => {
   const { world, brokers } = cluster
   const home = await cluster.homeOf(world.meshId)
   const other = brokers.find((broker) => broker !== home)!
@@ -63,7 +63,7 @@ test('a peer that dials a suspended broker first connects to the next address', 
   home.signal('SIGCONT')
 })
 
-test('peers wait for a slow database: the broker answers pings in the meantime, and no peer leaves it', async () => {
+test('peers wait for a slow database: the broker answers pings in the meantime, and no peer leaves the broker', async () => {
   const { world } = cluster
   const { events, onEvent } = collect()
   const home = await cluster.homeOf(world.meshId)

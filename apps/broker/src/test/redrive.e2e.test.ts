@@ -91,7 +91,7 @@ async function redrive(recipient: PeerKey): Promise<number> {
 }
 
 test.each(['in memory', 'in a file'])(
-  'a rejected message is delivered again each time it is redriven, with its marks %s',
+  'a rejected message is delivered again each time it is redriven, with the inbox %s',
   async (where) => {
     const [alice, bob] = await world.enrolMany(2)
     const path = where === 'in a file' ? storePath() : null

@@ -71,7 +71,7 @@ test('messages sealed with former keys open for a recipient that never saw those
   expect(reader.counters).toMatchObject({ tampered: 0 })
 })
 
-test('live sessions continue in both directions, and the other side learns of the rotation at once', async () => {
+test('live sessions continue in both directions, and the other peer learns of the rotation at once', async () => {
   const { alice, bob } = await rolesOf()
   const events: PeerEvent[] = []
   await using a = await connect(alice)

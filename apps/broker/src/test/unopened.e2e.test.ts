@@ -67,7 +67,7 @@ const detailsOfPools = async () => {
   return rows.map(({ detail }) => detail)
 }
 
-test('a recipient started with a key file from before a rotation stops, and no message sealed to the new key is lost', async () => {
+test('a recipient started with a key file that predates a rotation stops, and no message sealed to the new key is lost', async () => {
   const [alice, before] = await world.enrolMany(2)
   {
     await using writer = await connect(alice)

@@ -57,7 +57,7 @@ export function collectTests(stage: () => Stage): void {
       expect(textsOf(await collect(stage(), session, { ids }))).toEqual(['b', 'c', 'd'])
     })
 
-    test('collecting stops before the first delivery that only a claim may take', async () => {
+    test('a collect stops before the first delivery that requires a claim', async () => {
       const { session } = await fromElsewhere(stage(), 'a', { remoteLeaseEpoch: 0 }, 'c')
       const collected = await collect(stage(), session)
       expect([textsOf(collected), collected]).toMatchObject([['a'], { hasMore: true }])

@@ -42,7 +42,7 @@ async function caught(member: Member, reading: Promise<unknown>, expected: strin
   expect(member.told.map(({ type }) => type)).toContain(expected)
 }
 
-test('a member that has seen a newer value detects an older one as a rollback', async () => {
+test('an older value is reported as a rollback by a member that has seen a newer one', async () => {
   const its = await world()
   expect((await its.bob.state.get('topic'))?.text()).toBe('three')
   handOut(its, its.values.two)

@@ -349,7 +349,7 @@ describe('in a group, a broker that', () => {
   }
 })
 
-describe('when a message is sealed to a key that the recipient does not hold, the recipient detects a broker that', () => {
+describe('if a message is sealed to a key that the recipient does not hold, and the broker', () => {
   /** Makes Alice seal to a key that Bob does not have, while the broker's directory has `entry` for Bob. */
   async function unopened(scene: HostileScene, entry: (bob: Identity) => KeyBindingEntry): Promise<Side> {
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
@@ -360,7 +360,7 @@ describe('when a message is sealed to a key that the recipient does not hold, th
     return bob
   }
 
-  test('names a newer key, and ends before it rejects anything', async () => {
+  test('returns a newer key of the recipient, the recipient closes before it rejects anything', async () => {
     await using scene = new HostileScene()
     const { meshId } = scene.broker
     const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 3), meshId))
@@ -369,14 +369,14 @@ describe('when a message is sealed to a key that the recipient does not hold, th
     expect([alarmsOf(bob).length, scene.rejections]).toEqual([1, []])
   })
 
-  test('names a different key of the same epoch, and ends', async () => {
+  test('returns a different key of the same epoch, the recipient closes', async () => {
     await using scene = new HostileScene()
     const { meshId } = scene.broker
     const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 1), meshId))
     expect(await bob.peer.closed).toMatchObject({ code: 'own_key_missing' })
   })
 
-  test('names the key that the recipient holds, and rejects the message', async () => {
+  test('returns the key that the recipient holds, the recipient rejects the message', async () => {
     await using scene = new HostileScene()
     const bob = await unopened(scene, (identity) => entryOf(identity, scene.broker.meshId))
     await bob.next('tamper', 2)
@@ -385,7 +385,7 @@ describe('when a message is sealed to a key that the recipient does not hold, th
     expect(scene.broker.heard.filter(({ type }) => type === 'lookup').length).toBeLessThanOrEqual(3)
   })
 
-  test('forges a newer key, and rejects the message', async () => {
+  test('forges a newer key, the recipient rejects the message', async () => {
     await using scene = new HostileScene()
     const bob = await unopened(scene, (identity) => ({ ...entryOf(identity, scene.broker.meshId), boxEpoch: 9 }))
     expect(await bob.next('key_refused')).toMatchObject({ peer: bob.peer.key, reason: 'binding_forged' })

@@ -80,14 +80,17 @@ const greetings: GreetingRow[] = [
 ]
 
 describe('a greeting that', () => {
-  test.each(greetings)('the peer cannot accept ends it permanently: it $broker', async ({ ends, welcome, hello }) => {
-    await using scene = new HostileScene()
-    const greet = scene.broker.hello.bind(scene.broker)
-    if (hello) scene.broker.hello = (socket) => ({ ...greet(socket), ...hello })
-    scene.cheat = (socket, frame) => welcome !== undefined && frame.type === 'auth' && say(socket, welcome(scene, socket, frame)) // biome-ignore format: short
-    await expect(scene.join(scene.bob)).rejects.toMatchObject({ code: ends, isRetryable: false })
-    expect(scene.broker.heard.filter(({ type }) => type !== 'auth')).toEqual([])
-  })
+  test.each(greetings)(
+    'the peer cannot accept closes the peer permanently: it $broker',
+    async ({ ends, welcome, hello }) => {
+      await using scene = new HostileScene()
+      const greet = scene.broker.hello.bind(scene.broker)
+      if (hello) scene.broker.hello = (socket) => ({ ...greet(socket), ...hello })
+      scene.cheat = (socket, frame) => welcome !== undefined && frame.type === 'auth' && say(socket, welcome(scene, socket, frame)) // biome-ignore format: short
+      await expect(scene.join(scene.bob)).rejects.toMatchObject({ code: ends, isRetryable: false })
+      expect(scene.broker.heard.filter(({ type }) => type !== 'auth')).toEqual([])
+    },
+  )
 
   test('repeats an old one ends the peer permanently: wrong_broker', async () => {
     await using scene = new HostileScene()

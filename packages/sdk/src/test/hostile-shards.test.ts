@@ -131,7 +131,7 @@ test("a home that names the cluster's key but does not hold it is rejected: proo
   expect(peer.isOnline).toBe(true)
 })
 
-test('a home that has not proven its key cannot end a peer', async () => {
+test('a home that has not proven its key cannot close a peer', async () => {
   await using scene = new Scene()
   scene.home.certificate = scene.certify()
   scene.home.intercept = (socket) => {

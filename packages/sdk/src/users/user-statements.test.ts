@@ -114,7 +114,7 @@ test('keys succeed one another, and devices and their removals follow', () => {
   expect(told.events.filter(({ type }) => type === 'identity_changed')).toHaveLength(2)
 })
 
-test('a second successor and a cycle are refused; the first one stays', () => {
+test('a second successor and a cycle of successors are refused, and the first successor stays', () => {
   const [first, second, third] = [keys(), keys(), keys()]
   const told = new Told()
   told.successions(succession(first, second), succession(first, third), succession(second, first), new Uint8Array(3))
