@@ -91,7 +91,7 @@ export const giveBackMessage = tool({
   name: 'give_back_message',
   title: 'Return messages to the queue',
   description:
-    "Returns messages to the queue: they are delivered again after a pause. Use it for work that you can't do now. A message that is released 20 times over 10 minutes becomes a dead letter. Releases all of the messages or none.",
+    "Returns messages to the queue: they are delivered again after a pause. Use this tool for work that you can't do now. A message that is released 20 times over 10 minutes becomes a dead letter. Releases all of the messages or none.",
   effect: 'releases',
   input: z.object({
     messageIds,
@@ -114,7 +114,7 @@ export const rejectMessage = tool({
   name: 'reject_message',
   title: 'Reject messages',
   description:
-    "Rejects messages permanently: they become dead letters, which the broker's operator can see, and their senders may learn of it. Use it for invalid messages, not for work that fails now. Rejects all of the messages or none.",
+    "Rejects messages permanently: they become dead letters, which the broker's operator can see, and their senders may learn of it. Use this tool for invalid messages. For work that you can't do now, use give_back_message. Rejects all of the messages or none.",
   effect: 'rejects',
   input: z.object({
     messageIds,
