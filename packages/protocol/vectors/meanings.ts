@@ -340,7 +340,7 @@ export const MEANINGS: Meanings = {
     },
   },
   refused: {
-    about: 'Reports why the broker ends this connection. The close follows at once.',
+    about: 'Reports why the broker ends this connection. The broker then closes the connection at once.',
     fields: {
       code: 'one of the codes that end a connection',
       retryAfterMs: 'for a retryable code: connect again after this time',

@@ -44,7 +44,7 @@ export const sendMessage = tool({
   name: 'send_message',
   title: 'Send a message',
   description:
-    "Sends a text to one peer, end-to-end encrypted. Succeeds when the broker has stored the message; the peer receives it when it is online. You can't recall a message.",
+    "Sends a text to one peer, end-to-end encrypted. Succeeds when the broker has stored the message; the recipient receives the message when it is online. You can't recall a message.",
   effect: 'sends',
   input: z.object({
     to: recipientShape,
