@@ -55,7 +55,7 @@ export const USER_MEANINGS: Meanings = {
       boxKey: 'the X25519 key of the new identity',
       boxEpoch: 'higher than the epoch of the previous binding',
       bindingNotAfterMs: 'as in `directory`',
-      bindingSignature: 'from the key binding, signed by the new identity key',
+      bindingSignature: 'the signature of the key binding, made with the new identity key',
     },
   },
   succeeded: {

@@ -29,7 +29,7 @@ async function run({ identity: { signing, box }, ...place }: Place): Promise<str
   return text.split('\n').slice(0, -1)
 }
 
-test('a message that crashes its recipient becomes a dead letter and stops holding up later messages, and no other message becomes one', {
+test('a message that crashes its recipient becomes a dead letter and stops holding up later messages, and no other message becomes a dead letter', {
   timeout: 240_000,
 }, async () => {
   await using world = await World.open({ FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1', SWEEP_MS: '50' })
