@@ -135,7 +135,7 @@ export const MEANINGS: Meanings = {
     },
   },
   pushEphemeral: {
-    about: 'Ephemeral messages for this peer. They are not settled and not redelivered.',
+    about: 'Pushes ephemeral messages to this peer. Ephemeral messages are not settled and not redelivered.',
     fields: {
       items: 'in the order of arrival',
       'items.sender': 'set by the broker',
@@ -144,7 +144,7 @@ export const MEANINGS: Meanings = {
     },
   },
   ephemeralFailed: {
-    about: 'Ephemeral messages that did not reach their recipient.',
+    about: 'Reports ephemeral messages that did not reach their recipient.',
     fields: {
       items: 'one item per message',
       'items.envelopeId': "the sender's id",

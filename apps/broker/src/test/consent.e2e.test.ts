@@ -54,7 +54,7 @@ test('an unknown sender is refused under `contacts`, and accepted once it is all
   expect(await waysOf(stranger, owner)).toEqual(['stored', 'no_responder', 'stored'])
 })
 
-test('a blocked peer is refused on every path, and no other peer is', async () => {
+test('a message from a blocked peer is refused on every path, and messages from other peers are accepted', async () => {
   const { owner, friend, stranger } = await scene()
   await using peer = await connect(owner)
   const heard: string[] = []

@@ -32,7 +32,7 @@ function openCommand(run: RunAction): Command {
     .addOption(
       new Option(
         '--history-for <WHO>',
-        'which members can read entries from before they joined; default for a new space: all',
+        'which members can read entries that were written before they joined; default for a new space: all',
       ).choices(['none', 'joined', 'all']),
     )
     .option('--keep <TIME>', 'how long the history is stored, such as 90d; default for a new space: 30d', parseDuration)

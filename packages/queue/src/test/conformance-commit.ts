@@ -97,7 +97,7 @@ function dedupeTests(stage: () => Stage): void {
 }
 
 function memberTests(stage: () => Stage): void {
-  test('an append to or from an unknown peer number, a member of another mesh or a revoked member stores nothing', async () => {
+  test('an envelope to or from an unknown peer, a member of another mesh or a revoked member is not stored', async () => {
     const { stranger, cat, bob, world } = stage()
     await world.revoke(MESH, peerKeyOf(3))
     const unknownPeer = 1_000_000 as typeof bob
