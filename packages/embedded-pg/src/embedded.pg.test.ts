@@ -92,7 +92,7 @@ test('a wrong password is refused', async () => {
   await expect(openDatabase(url)).rejects.toMatchObject({ code: 'db_refused', sqlstate: '28P01' })
 })
 
-test('a folder that was kept is reused after a stop, and after a crash', async () => {
+test('an existing data folder is reused after a stop, and after a crash', async () => {
   const dataDir = join(folder, 'kept')
   const first = await start({ dataDir })
   await write(first)

@@ -165,7 +165,7 @@ test('only peers that looked the key up or watch the peer get the hint', async (
   for (const client of [asker, watcher, other]) client.destroy()
 })
 
-test("the history of an unknown peer or of another mesh's member is empty", async () => {
+test("the key history of an unknown peer or of another mesh's member is empty", async () => {
   const { alice } = await rolesOf()
   const elsewhere = await world.enrol(await world.mesh())
   const client = await WireClient.enter(alice)
