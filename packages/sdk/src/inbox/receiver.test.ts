@@ -93,7 +93,7 @@ describe('around a rotation of box keys', () => {
     expect(scene.texts).toEqual(['first', 'second'])
   })
 
-  test('each lane is handed out in order, whenever the sender rotates its keys and however late messages return', () => {
+  test('the messages of each lane are handed out in order, whenever the sender rotates its keys and however late messages return', () => {
     const steps = fc.array(
       fc.record({
         pauseMs: fc.integer({ min: 0, max: 6_000 }),
@@ -150,7 +150,7 @@ describe('behind a missing message', () => {
     expect(scene.texts).toEqual(['1', 'urgent', 'delayed'])
   })
 
-  test('each lane is handed out in order within two seconds, whatever is lost and wherever streams begin', () => {
+  test('the messages of each lane are handed out in order within two seconds, whatever is lost and wherever streams begin', () => {
     const steps = fc.array(
       fc.record({
         pauseMs: fc.integer({ min: 0, max: 1_000 }),
