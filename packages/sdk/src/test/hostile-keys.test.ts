@@ -103,7 +103,7 @@ const keyRows: KeyRow[] = [
 ]
 
 describe('a broker that', () => {
-  test.each(keyRows)('lies about a key gets nothing sealed to that key: it $broker', async ({ reason, refuses, entry }) => {
+  test.each(keyRows)('lies about a key gets nothing sealed: it $broker', async ({ reason, refuses, entry }) => {
     await using scene = new HostileScene()
     const alice = await scene.join(scene.alice)
     const said = entry(scene)
