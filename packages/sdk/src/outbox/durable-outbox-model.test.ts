@@ -217,7 +217,7 @@ class Run {
 const stories = fc.tuple(fc.array(step, { minLength: 5, maxLength: 80 }), fc.integer({ min: 0, max: 1_000_000 }))
 
 describe('model', () => {
-  test('every stored post reaches the broker once and in order, however often the process dies', () => {
+  test('every stored message reaches the broker once and in order, however often the process dies', () => {
     const totals = { promised: 0, crashes: 0, stored: 0 }
     fc.assert(
       fc.property(stories, ([steps, seed]) => {
