@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { checkPackage, createPackageFromTarballData, type Problem } from '@arethetypeswrong/core'
 import { World } from '@sealpost/broker/testing'
 import { freePort } from '@sealpost/embedded-pg'
@@ -23,6 +23,7 @@ import { run } from '../run.ts'
 import { referenceOf, specifierOf } from './reference.ts'
 import { packSdk, ROOT } from './sdk.ts'
 import { documentedIn, programOf } from './test/examples.ts'
+import { installSdk, transpile } from './test/install.ts'
 import type { Outcome } from './test/peers.ts'
 
 /** Installed from npm when the test starts, because they unpack to 470 MB. */
@@ -30,7 +31,6 @@ const RUNTIMES = join(import.meta.dirname, 'runtimes')
 const INSTALL = [process.execPath, 'install', '--frozen-lockfile', '--ignore-scripts']
 if (process.platform === 'linux') Bun.spawnSync(INSTALL, { cwd: RUNTIMES, stdout: 'ignore', stderr: 'ignore' })
 const PROGRAMS = join(RUNTIMES, 'node_modules')
-const LIBRARIES = ['libsodium', 'libsodium-sumo', 'libsodium-wrappers', 'libsodium-wrappers-sumo']
 
 let world: World
 let invite = ''
@@ -43,6 +43,9 @@ beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'sealpost installed '))
   mkdirSync(join(folder, 'packed'))
   ;({ tarball, report } = packSdk(join(folder, 'packed')))
+  // A release is tested with its own files. The build is reproducible, so they have the same contents.
+  const released = process.env.RELEASE_FOLDER && join(process.env.RELEASE_FOLDER, basename(tarball))
+  if (released) expect(readFileSync(released).equals(readFileSync(tarball))).toBe(true)
   install()
   const port = String(await freePort())
   world = await World.open({ PORT: port, ORIGINS: `http://127.0.0.1:${port}` }) // its own pages may connect
@@ -54,28 +57,15 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true })
 })
 
-/** Unpacks the package and its dependencies, without a registry. */
+/** Installs the package, and copies the tests as an application would have them. */
 function install(): void {
-  const modules = join(folder, 'node_modules')
-  mkdirSync(join(modules, '@sealpost/sdk'), { recursive: true })
-  run(['tar', 'xzf', tarball, '--strip-components=1', '-C', join(modules, '@sealpost/sdk')], folder)
-  const wrappers = realpathSync(join(ROOT, 'packages/identity/node_modules/libsodium-wrappers'))
-  const sumo = realpathSync(join(ROOT, 'packages/identity/node_modules/libsodium-wrappers-sumo'))
-  for (const library of LIBRARIES) {
-    const from = [wrappers, sumo].map((beside) => join(beside, '..', library)).find(existsSync)
-    cpSync(realpathSync(from!), join(modules, library), { recursive: true, dereference: true })
-  }
-  cpSync(realpathSync(join(ROOT, 'packages/sdk/node_modules/ws')), join(modules, 'ws'), { recursive: true })
-  writeFileSync(join(folder, 'package.json'), '{ "type": "module" }')
+  installSdk(tarball, folder)
+  cpSync(realpathSync(join(ROOT, 'packages/sdk/node_modules/ws')), join(folder, 'node_modules/ws'), { recursive: true })
   const given = "import { WebSocket } from 'ws'\nglobalThis.socketOfTest = WebSocket\nawait import('./on-server.js')\n"
   writeFileSync(join(folder, 'with-socket.js'), given)
-  const typescript = new Bun.Transpiler({ loader: 'ts', target: 'node' })
-  for (const name of ['peers', 'on-server', 'on-page']) {
-    const source = readFileSync(join(import.meta.dirname, `test/${name}.ts`), 'utf8')
-    const code = typescript.transformSync(source).replaceAll('./peers.ts', './peers.js')
-    writeFileSync(join(folder, `${name}.js`), code)
-    writeFileSync(join(folder, `${name}.ts`), source)
-  }
+  const sources = ['peers', 'on-server', 'on-page'].map((name) => join(import.meta.dirname, `test/${name}.ts`))
+  transpile(sources, folder)
+  for (const source of sources) cpSync(source, join(folder, basename(source)))
 }
 
 /** The `node` on the PATH may be Bun, so this searches for Node in the usual installation folders. */
@@ -113,7 +103,7 @@ for (const { name, command, program = 'on-server.js' } of RUNS) {
     expect({ exitCode: await child.exited, errors }).toEqual({ exitCode: 0, errors: '' })
     const outcomes = JSON.parse(output) as Outcome[]
     expect(outcomes.filter(({ failure }) => failure !== null)).toEqual([])
-    expect(outcomes.length).toBe(11)
+    expect(outcomes.length).toBe(12)
   })
 }
 
@@ -133,7 +123,7 @@ test.skipIf(chromiumPath === null)('works in Chromium, without a bundler', async
   await tab.goto(app)
   const outcomes = await tab.evaluate(`import('/app/on-page.js').then(({ run }) => run(${JSON.stringify(invite)}))`)
   expect((outcomes as Outcome[]).filter(({ failure }) => failure !== null)).toEqual([])
-  expect((outcomes as Outcome[]).length).toBe(9)
+  expect((outcomes as Outcome[]).length).toBe(10)
 })
 
 /** Returns a page whose import map finds the packages of the project. */

@@ -12,6 +12,7 @@ import {
   type Message,
   openPeer,
   type Peer,
+  type PeerEvent,
   ready,
   SealpostError,
 } from '@sealpost/sdk'
@@ -71,6 +72,27 @@ const COMMON: Readonly<Record<string, Test>> = {
     const error = await ada.send(generateIdentity().signing.publicKey, 'hello').catch((refusal: unknown) => refusal)
     equal(error instanceof SealpostError && error.code, 'unknown_recipient')
     await close(ada, ben)
+  },
+
+  'receipts report the push and the settlement': async (given) => {
+    const [mine, theirs] = [await member(given), await member(given)]
+    const ben = await connect(theirs)
+    ben.onMessage((message) => message.settle())
+    const events: string[] = []
+    let ada: Peer | undefined
+    await new Promise<void>((resolve, reject) => {
+      const onEvent = (event: PeerEvent) => {
+        if (event.type === 'receipt' && events.push(event.event) === 2) resolve()
+      }
+      connect({ ...mine, onEvent })
+        .then((peer) => {
+          ada = peer
+          return peer.send(ben.key, 'report on this', { receipts: 'all' })
+        })
+        .catch(reject)
+    })
+    equal(events.sort().join(), 'pushed,settled')
+    await close(ada!, ben)
   },
 
   'groups and pools deliver': async (given) => {

@@ -13,7 +13,14 @@ export interface Ended {
   readonly stderr: string
 }
 
-const MAIN = join(import.meta.dirname, '../main.ts')
+export interface Launch {
+  /** The working directory of the process. */
+  readonly folder?: string
+  /** The command that runs the broker program. Default: the source of this repository. */
+  readonly program?: readonly string[]
+}
+
+const SOURCE = [process.execPath, join(import.meta.dirname, '../main.ts')]
 const READY_WITHIN_MS = 60_000
 /** With `setpriv`, the kernel ends processes that a timed-out test left behind. */
 const SETPRIV = Bun.which('setpriv')
@@ -47,10 +54,9 @@ export class BrokerProcess {
     this.readyAfterMs = readyAfterMs
   }
 
-  /** `folder`: the working directory of the process. */
-  static async start(env: Environment, folder?: string): Promise<BrokerProcess> {
+  static async start(env: Environment, launch: Launch = {}): Promise<BrokerProcess> {
     const startedAtMs = performance.now()
-    const spawned = spawn(env, [], folder)
+    const spawned = spawn(env, [], launch)
     let ended: Ended | undefined
     void spawned.exited.then((how) => {
       ended = how
@@ -125,8 +131,8 @@ export class BrokerProcess {
 }
 
 /** Runs a broker that is expected to end by itself. */
-export async function runBroker(env: Environment, words: readonly string[] = [], folder?: string): Promise<Ended> {
-  const { child, exited } = spawn(env, words, folder)
+export async function runBroker(env: Environment, words: readonly string[] = [], launch: Launch = {}): Promise<Ended> {
+  const { child, exited } = spawn(env, words, launch)
   const bound = setTimeout(() => child.kill('SIGKILL'), READY_WITHIN_MS)
   try {
     return await exited
@@ -144,8 +150,8 @@ interface Spawned {
 }
 
 /** Passes no variable of the current environment, so that the machine's variables can't affect a test. */
-function spawn(env: Environment, words: readonly string[] = [], folder = tmpdir()): Spawned {
-  const child = Bun.spawn([...DIE_WITH_PARENT, process.execPath, MAIN, ...words], {
+function spawn(env: Environment, words: readonly string[], { folder = tmpdir(), program = SOURCE }: Launch): Spawned {
+  const child = Bun.spawn([...DIE_WITH_PARENT, ...program, ...words], {
     env: { PATH: '/usr/local/bin:/usr/bin:/bin', PORT: '0', ADMIN_PORT: '0', ...env },
     cwd: folder,
     stdin: 'ignore',

@@ -341,7 +341,7 @@ test('without a configured key the broker creates one, readable only by its owne
   const home = await temporaryFolder()
   const keys: string[] = []
   for (let start = 0; start < 2; start++) {
-    const broker = await BrokerProcess.start({ ...good, BROKER_KEY_FILE: '' }, home)
+    const broker = await BrokerProcess.start({ ...good, BROKER_KEY_FILE: '' }, { folder: home })
     keys.push(broker.key)
     await broker.kill()
   }
@@ -354,7 +354,7 @@ test('without a configured key the broker creates one, readable only by its owne
 test('a folder where no key can be created is reported', async () => {
   const home = await temporaryFolder()
   await writeFile(join(home, '.sealpost'), '')
-  const { code, stderr } = await runBroker({ ...good, BROKER_KEY_FILE: '' }, [], home)
+  const { code, stderr } = await runBroker({ ...good, BROKER_KEY_FILE: '' }, [], { folder: home })
   expect([code, stderr]).toEqual([1, "Can't create the folder .sealpost for the broker's key.\n"])
   await rm(home, { recursive: true })
 })

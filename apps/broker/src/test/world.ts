@@ -12,7 +12,7 @@ import { addMembers, createMesh } from '@sealpost/store'
 import { BrokerProcess, type Environment, until } from './process.ts'
 import { type Place, WireClient } from './wire.ts'
 
-export type { Place }
+export { BrokerProcess, type Place, until }
 
 const FAR_MS = 4_000_000_000_000
 
