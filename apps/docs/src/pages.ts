@@ -75,6 +75,7 @@ export const sections: readonly Section[] = [
     pages: [
       page('docs/ARCHITECTURE.md', 'Architecture', 'a map of the code'),
       page('CONTRIBUTING.md', 'Contributing', 'how to build, test and change it'),
+      page('docs/RELEASING.md', 'Releasing', 'how to build, check and publish a version'),
       page('CHANGELOG.md', 'Changes', 'changes that users notice'),
     ],
   },

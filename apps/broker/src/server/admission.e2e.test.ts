@@ -3,6 +3,7 @@
  */
 import { encode, FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import manifest from '../../package.json'
 import { ask, HttpPeer, post } from '../test/http.ts'
 import { rawHttp, WireClient } from '../test/wire.ts'
 import { World } from '../test/world.ts'
@@ -160,7 +161,7 @@ describe('a member', () => {
 test('neither port reveals the commit or the Postgres version to an unproven client', async () => {
   for (const url of [world.broker.httpUrl, world.broker.adminUrl]) {
     const { body } = await ask(`${url}/version`)
-    expect(body).toMatchObject({ version: '0.1.0', brokerKey: world.broker.key })
+    expect(body).toMatchObject({ version: manifest.version, brokerKey: world.broker.key })
     expect(body).not.toHaveProperty('gitSha')
     expect(body).not.toHaveProperty('postgres')
   }

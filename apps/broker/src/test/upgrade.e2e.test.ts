@@ -1,5 +1,6 @@
 /** Tests accepted upgrades and plain HTTP responses. The table of hostile inputs covers refused upgrades. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import manifest from '../../package.json'
 import { rawHttp, upgradeRequest, WireClient } from './wire.ts'
 import { World } from './world.ts'
 
@@ -46,7 +47,7 @@ describe('plain HTTP', () => {
       expect(await (await get('/livez', {}, base)).text()).toBe('ok')
       expect(await (await get('/readyz', {}, base)).text()).toBe('ok')
       const version = (await (await get('/version', {}, base)).json()) as Record<string, unknown>
-      expect(version).toMatchObject({ version: '0.1.0', limits: 'off', durability: 'fsync' })
+      expect(version).toMatchObject({ version: manifest.version, limits: 'off', durability: 'fsync' })
       expect(Object.keys(version)).not.toContain('gitSha')
       expect(Object.keys(version)).not.toContain('postgres')
     }
