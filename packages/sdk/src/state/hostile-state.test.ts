@@ -132,7 +132,7 @@ function holdingBack(broker: Space['broker'], then: Promise<void>) {
   return { fetch, isAsked: asked.promise }
 }
 
-test('a different value of a known revision, or a successor of a different value, is reported as a rollback', async () => {
+test('a different value for a known revision, or a successor of a different value, is reported as a rollback', async () => {
   const its = await world()
   await its.bob.state.get('topic')
   const { ring, place } = keysOf(its.space)
@@ -415,7 +415,7 @@ test('a watch reports an outdated value as a rollback, even at its start', async
   await caught(its.bob, all(its.bob.state.history()), 'state_rolled_back')
 })
 
-test('a group member that the broker invented gets no keys', async () => {
+test('a group member that the broker fabricated gets no keys', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const ann = await space.open(space.owner)
   const mallory = space.broker.join()

@@ -70,7 +70,7 @@ test("two members see different states, as long as neither learns of the other's
   await expect(bob.state.get('topic')).rejects.toThrow(code('state_rolled_back'))
 })
 
-test('in the space of a mesh, a revoked member can still read, and so can an invented member', async () => {
+test('in the space of a mesh, a revoked member can still read, and so can a member that the broker fabricated', async () => {
   const { broker, ann, bob } = await world()
   broker.keptIn.add(keyOf(bob.identity)) // although an admin has revoked the member
   const mallory = broker.join()
