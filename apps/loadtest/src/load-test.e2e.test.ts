@@ -59,7 +59,7 @@ describe('a small run', () => {
     expect(framesPerMessage).toBeGreaterThan(0)
     expect(framesPerMessage).toBeLessThan(0.7)
     const { code, out } = await world.run(['4', '60', '--pack', 'off', '--json', world.resultFile])
-    expect(out).toContain('one message per frame')
+    expect(out).toContain('one send per turn')
     expect(code).toBe(0)
     const unpacked = await world.result<LoadResult>()
     expect(unpacked).toMatchObject({ isPacking: false, delivered: 240, lost: 0, outOfOrder: 0 })

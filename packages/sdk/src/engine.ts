@@ -293,7 +293,7 @@ export class PeerEngine {
   enqueue(post: OutgoingMessage): void {
     if (this.#isEnding || this.state.name === 'closed') return post.refused(this.#endError())
     const to = this.users.current(post.to)
-    this.outbox.post(to === post.to ? post : { ...post, to })
+    this.outbox.post(to === post.to ? post : { ...post, to }, this.#nowMs)
     this.#effects.flushSoon()
   }
 

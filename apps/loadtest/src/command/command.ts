@@ -142,7 +142,10 @@ export function loadTestCommand(): Command {
     )
     .option('--window <W>', "the number of unacknowledged sends per peer; default: the SDK's", wholeNumber(1, 65_535))
     .addOption(
-      new Option('--pack <switch>', 'off: send each message of a burst in a separate frame').choices(['on', 'off']),
+      new Option('--pack <switch>', 'off: make each send of a burst in a separate turn of the event loop').choices([
+        'on',
+        'off',
+      ]),
     )
     .option('--baseline', 'the same as --against relay')
     .option(

@@ -41,7 +41,7 @@ test('the report of a burst without packing states that packing is off', () => {
   const unpacked = { rate: null, window: 8, messagesPerPeer: 1000, isPacking: false }
   expect(clockNotes(unpacked)[0]).toContain('each peer starts one call in a turn of its event loop and keeps 8 open')
   expect(framesText({ isPacking: false, framesPerMessage: 1 })).toBe(
-    'one message per frame (--pack off): 1.00 frames a message',
+    'one send per turn (--pack off): 1.00 frames a message',
   )
   expect(framesText({ isPacking: true, framesPerMessage: 0.127 })).toBe('0.13 frames a message')
 })

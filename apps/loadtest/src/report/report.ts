@@ -254,7 +254,7 @@ export function framesText({
   framesPerMessage,
 }: Pick<LoadResult, 'isPacking' | 'framesPerMessage'>): string {
   const measured = `${figure(framesPerMessage)} frames a message`
-  return isPacking ? measured : `one message per frame (--pack off): ${measured}`
+  return isPacking ? measured : `one send per turn (--pack off): ${measured}`
 }
 
 export function keysText({ keyExchange }: Pick<LoadResult, 'keyExchange'>): string {

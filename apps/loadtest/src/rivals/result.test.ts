@@ -60,7 +60,7 @@ test('the text has medians, ratios, versions and redeliveries', () => {
   expect(text).toMatch(/Redis Streams, appendfsync always +1,000 +1\.00 +4\.00 +50\.0 +20\.0 +100\n/)
   expect(text).toContain('Sealpost / other, median of 1 round')
   expect(text).toMatch(/burst, Redis Streams, appendfsync always +1\.00 +1\.00 +2\.50 +1\.00 +1\.00 +1\.00\n/)
-  expect(text).toContain('one message per frame')
+  expect(text).toContain('one send per turn')
   expect(text).toContain('Redis 7.0.15')
   expect(text).toContain('burst, round 1: 3 redeliveries')
 })

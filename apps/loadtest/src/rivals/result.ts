@@ -126,7 +126,7 @@ function factsOf({ peers, messagesPerPeer, seconds, window, payloadBytes, client
   const redelivered = runs.filter((run) => run.redelivered > 0)
   return [
     ['clients', `${count(peers)} peers in ${plural(clients, 'program')}, ${bytes}, each sealed once and opened once`],
-    ['frames', 'one message per frame'],
+    ['sends', 'one send per turn of the event loop'],
     [
       'phases',
       `burst: ${count(messagesPerPeer)} of each peer, window ${count(window)}; rates: ${count(seconds)} s each`,

@@ -156,7 +156,10 @@ class Run {
     this.posted.set(lane, [...(this.posted.get(lane) ?? []), body])
     const promise = () => void this.promised.add(body)
     const refused = (error: Error) => assert(false, error.message)
-    this.world.outbox.post({ to, priority, ttlSeconds: 0, body: bytes, accepted: promise, refused, kept: promise })
+    this.world.outbox.post(
+      { to, priority, ttlSeconds: 0, body: bytes, accepted: promise, refused, kept: promise },
+      this.nowMs,
+    )
   }
 
   private flush(): void {

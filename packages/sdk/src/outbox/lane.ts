@@ -283,6 +283,32 @@ export class RecentlyAcked {
 }
 
 /** An item of a `send` frame. The functions below pack envelopes into as few frames as the frame limits allow. */
+/** The number of new messages that are sent immediately, even while the broker owes replies. */
+const FILLED_AT = 8
+const HOLD_MS_MAX = 5
+
+/**
+ * Holds new messages briefly while the broker owes replies, so that a peer that sends one message per turn of the event
+ * loop also fills its frames. A message is held until eight are held, until the last reply, or for 5 ms. A message with
+ * priority `now` ends the hold. `docs/benchmarks/notes/cpu.md` has the measurements.
+ */
+export class FrameHold {
+  /** Infinity if no message was posted since the last release. */
+  untilMs: Millis = Infinity
+
+  posted({ priority }: OutgoingMessage, nowMs: Millis): void {
+    this.untilMs = Math.min(this.untilMs, priority === 'now' ? nowMs : nowMs + HOLD_MS_MAX)
+  }
+
+  isHolding(owedCount: number, waitingCount: number, nowMs: Millis): boolean {
+    return owedCount > 0 && waitingCount < FILLED_AT && nowMs < this.untilMs && this.untilMs !== Infinity
+  }
+
+  release(): void {
+    this.untilMs = Infinity
+  }
+}
+
 export type SendItem = FrameOf<'send'>['envelopes'][number]
 export type SendWithItem = FrameOf<'sendWith'>['envelopes'][number]
 /** An envelope of a group message. `isPinned`: the broker stores it only if the group has not changed. */

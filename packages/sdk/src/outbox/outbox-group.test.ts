@@ -24,11 +24,14 @@ function world(window = 64) {
   const codes: string[] = []
   const post = (message: GroupMessage) => {
     for (const to of message.members)
-      its.outbox.post({
-        ...{ to, priority: 'next', ttlSeconds: 0, body: message.ticket, message },
-        accepted: () => codes.push('stored'),
-        refused: ({ code }) => codes.push(code),
-      })
+      its.outbox.post(
+        {
+          ...{ to, priority: 'next', ttlSeconds: 0, body: message.ticket, message },
+          accepted: () => codes.push('stored'),
+          refused: ({ code }) => codes.push(code),
+        },
+        0,
+      )
   }
   const frames = () => its.outbox.takeFrames(0) as FrameOf<'broadcast'>[]
   const shape = (all: FrameOf<'broadcast'>[]) =>

@@ -5,6 +5,8 @@ import { BOB, CAROL, LIMITS, World } from '../test/outbox.ts'
 import type { SendItem } from './lane.ts'
 import { type OutboxOptions, RESEND_FOR_MS_MAX } from './outbox.ts'
 
+const HELD_MS = 5
+
 function online(options: Partial<OutboxOptions> = {}): World {
   const world = new World(options)
   world.outbox.connected(LIMITS, 0)
@@ -277,6 +279,55 @@ describe('sessions', () => {
   })
 })
 
+describe('while a reply is owed, new messages', () => {
+  const worldWithOwedReply = () => {
+    const world = new World()
+    world.outbox.connected(LIMITS, 0)
+    world.post(BOB)
+    return { world, owed: world.take() }
+  }
+
+  test('are held until eight wait', () => {
+    const { world } = worldWithOwedReply()
+    for (let n = 0; n < 7; n++) world.post(BOB)
+    expect(world.take()).toEqual([])
+    world.post(CAROL)
+    expect(world.take()).toHaveLength(8)
+  })
+
+  test('are held until the last reply', () => {
+    const { world, owed } = worldWithOwedReply()
+    world.post(BOB)
+    world.ack(owed)
+    expect(world.take()).toHaveLength(1)
+  })
+
+  test('are held for 5 ms at most, counted from the first of them', () => {
+    const { world } = worldWithOwedReply()
+    world.post(BOB, { nowMs: 10 })
+    world.post(BOB, { nowMs: 14 })
+    expect([world.take(14), world.outbox.wakeAtMs]).toEqual([[], 10 + HELD_MS])
+    expect(world.take(10 + HELD_MS)).toHaveLength(2)
+    expect(world.outbox.wakeAtMs).toBe(Infinity)
+  })
+
+  test('are sent with a message of priority `now`, which is not held', () => {
+    const { world } = worldWithOwedReply()
+    world.post(BOB)
+    world.post(CAROL, { priority: 'now' })
+    expect(world.take()).toHaveLength(2)
+  })
+
+  test('are not held a second time if the window kept them back', () => {
+    const world = new World({ window: 2 })
+    world.outbox.connected(LIMITS, 0)
+    for (let n = 0; n < 3; n++) world.post(BOB)
+    const [first] = world.take()
+    world.ack([first!])
+    expect(world.take()).toHaveLength(1)
+  })
+})
+
 describe('with a store', () => {
   test('posts stored while their lane pauses follow the refused ones', () => {
     const writer = new StoreWriter(() => undefined)
@@ -291,7 +342,7 @@ describe('with a store', () => {
     keep()
     const first = world.take()
     world.post(BOB)
-    expect(world.take()).toEqual([])
+    expect(world.take(HELD_MS)).toEqual([])
     world.nack(first, 'busy', 100)
     keep()
     expect(world.take(50)).toEqual([])

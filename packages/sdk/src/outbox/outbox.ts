@@ -6,7 +6,6 @@
  *   waits for the replies to everything in flight, and continues from its oldest unanswered entry, in order.
  * - A new session has no state of the previous one, so everything unanswered is resent in sealing order.
  * - `isHead` marks an item before which nothing of its lane is in flight.
- *
  * With a store, a post is stored as soon as it is made, and sealed bytes are stored before they are first sent. The
  * store replies in the order of the requests, so storing does not change the order of a lane.
  */
@@ -18,6 +17,7 @@ import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerCounters } from '
 import type { StoreRecord } from '../stores/store.ts'
 import {
   Fifo,
+  FrameHold,
   type GroupMessage,
   Lane,
   type OutboxEntry,
@@ -56,10 +56,7 @@ export type OutboxLimits = Pick<
   'envelopeBytesMax' | 'ttlSecondsMax' | 'inFlightMax' | 'dedupeSeconds'
 >
 
-/**
- * The maximum time for which a message is resent. The other limit is half of the time for which the broker remembers an
- * id, which leaves room for a slow message.
- */
+/** A message is resent for this long, or for half of the time for which the broker remembers an id if that is shorter. */
 export const RESEND_FOR_MS_MAX = 12 * 3_600_000
 /** The maximum number of consecutive entries from one lane, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
@@ -78,6 +75,7 @@ export class Outbox implements EnginePart {
   #unansweredBytes = 0
   readonly #sentLately = new RecentlyAcked()
   #waitingCount = 0
+  readonly #hold = new FrameHold()
   /** The number of replies that the broker owes in this session. */
   owedCount = 0
   #outgoing: OutgoingItem[] = []
@@ -105,7 +103,7 @@ export class Outbox implements EnginePart {
     return this.#waitingCount > 0 || this.paused.size > 0 || this.#unsent.size > 0
   }
 
-  post(post: OutgoingMessage): void {
+  post(post: OutgoingMessage, nowMs: Millis): void {
     const lane = this.#laneOf(post)
     if (!lane) return post.refused(refusedBy('unknown_recipient'))
     if (post.body.length > BODY_BYTES_MAX)
@@ -114,6 +112,7 @@ export class Outbox implements EnginePart {
       return post.refused(
         new SealpostError('outbox_full', 'Too many messages are waiting to be sent.', { isRetryable: true }),
       )
+    this.#hold.posted(post, nowMs)
     const { keptPosts } = this.#ports
     this.#enqueue(lane, keptPosts ? keptPosts.posted(post) : post)
     if (!keptPosts) post.kept?.(0)
@@ -228,7 +227,7 @@ export class Outbox implements EnginePart {
       this.#resumeLanes(nowMs)
       this.#launchKept()
       this.#launchUnsent(nowMs)
-      this.#admit(nowMs)
+      if (!this.#hold.isHolding(this.owedCount, this.#waitingCount, nowMs)) this.#admit(nowMs)
     }
     if (this.#outgoing.length === 0) return NO_FRAMES
     const items = this.#outgoing
@@ -251,7 +250,7 @@ export class Outbox implements EnginePart {
   get wakeAtMs(): Millis {
     if (!this.#limits) return (this.unanswered.values().next().value?.admittedAtMs ?? Infinity) + this.#resendForMs
     if (this.isLeaving) return Infinity
-    let atMs = Infinity
+    let atMs = this.#hold.untilMs
     for (const lane of this.paused) if (lane.inFlight === 0) atMs = Math.min(atMs, lane.pausedUntilMs!)
     return atMs
   }
@@ -320,6 +319,7 @@ export class Outbox implements EnginePart {
   }
 
   #admit(nowMs: Millis): void {
+    this.#hold.release()
     while (this.#hasRoom()) {
       const lane = this.#ready.shift()
       if (!lane) return

@@ -233,8 +233,7 @@ describe('the outbox', () => {
     world.broker.intercept = (_, frame) => frame.type === 'send'
     const before = await connect(world.options(world.alice, { store: first }))
     await before.lookupKey(world.bobKey)
-    await before.enqueue(world.bobKey, 'old')
-    await before.enqueue(world.bobKey, 'as old')
+    await Promise.all(['old', 'as old'].map((text) => before.enqueue(world.bobKey, text)))
     await before.close()
     for (const [key, record] of [...first.memory.records])
       if (record.kind === 'sealed')

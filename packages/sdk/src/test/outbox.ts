@@ -1,6 +1,6 @@
 /** Provides tests with an outbox on fake cryptography that records every reply. */
 import type { NackCode, Priority } from '@sealpost/protocol'
-import { assert, type MeshId, type PeerKey, seededRandom } from '@sealpost/std'
+import { assert, type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
 import type { Receipt, SendItem } from '../outbox/lane.ts'
 import { Outbox, type OutboxOptions } from '../outbox/outbox.ts'
@@ -44,15 +44,18 @@ export class World {
     )
   }
 
-  post(to: PeerKey, options: { priority?: Priority; ttlSeconds?: number; body?: Uint8Array } = {}): number {
+  post(
+    to: PeerKey,
+    options: { priority?: Priority; ttlSeconds?: number; body?: Uint8Array; nowMs?: Millis } = {},
+  ): number {
     const place = this.results.push(undefined) - 1
     const settle = (result: Receipt | SealpostError) => {
       assert(this.results[place] === undefined, 'one answer for each post')
       this.results[place] = result
     }
     const body = options.body ?? Uint8Array.of(place >>> 8, place)
-    const { priority = 'next', ttlSeconds = 0 } = options
-    this.outbox.post({ to, priority, ttlSeconds, body, accepted: settle, refused: settle })
+    const { priority = 'next', ttlSeconds = 0, nowMs = 0 } = options
+    this.outbox.post({ to, priority, ttlSeconds, body, accepted: settle, refused: settle }, nowMs)
     return place
   }
 
