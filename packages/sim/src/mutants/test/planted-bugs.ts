@@ -190,7 +190,7 @@ const core: readonly Edit[] = [
     from: 'if (isCurrent) this.pushFound(live, deliveries)',
     to: 'this.pushFound(live, deliveries)',
     breaks: /^P7: .* void/,
-    firstSeed: 370,
+    firstSeed: 1305,
   },
   {
     name: 'a fence keeps the parked deliveries',
@@ -204,7 +204,7 @@ const core: readonly Edit[] = [
     from: 'if (this.asked === null) return false\n    return this.isAskedForAny',
     to: 'return false\n    return this.isAskedForAny',
     breaks: /^P6/,
-    firstSeed: 260,
+    firstSeed: 1060,
   },
   {
     name: 'a recipient that is not to be disturbed gets leases on insert',
@@ -373,7 +373,7 @@ const queue: readonly Edit[] = [
     from: 'member.isRevoked || member.session.epoch !== epoch',
     to: 'member.session.epoch !== epoch',
     breaks: /^revocation/,
-    firstSeed: 200,
+    firstSeed: 540,
   },
 ]
 
