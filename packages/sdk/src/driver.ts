@@ -15,7 +15,7 @@ export interface PeerDriverOptions {
   readonly webSocket: WebSocketConstructor
   readonly crypto: CryptoPort
   readonly engine: Omit<PeerEngineOptions, 'nowMs' | 'random' | 'store'>
-  /** The driver closes the store when the peer ends. */
+  /** The peer's store, which the driver closes when the peer ends. */
   readonly store: LoadedStore | null
   readonly deliver: (message: Message) => void
   readonly emit: (event: PeerEvent) => void
@@ -34,10 +34,10 @@ export interface LoadedStore {
 export const clockMs = (): Millis => ORIGIN_MS + performance.now()
 const ORIGIN_MS = performance.timeOrigin
 
-/** Timers accept at most 2^31 - 1 ms. */
+/** The longest timer. Timers accept at most 2^31 - 1 ms. */
 const TIMER_MAX_MS = 3_600_000
 const CLOSE_WITHIN_MS = 2_000
-/** A flush waits until this many microtasks pass without a new request: `await` and `for await` take a few each. */
+/** A flush waits for this many microtasks without a new request: `await` and `for await` take a few each. */
 const QUIET_TURNS = 8
 const TURNS_MAX = 256
 
@@ -56,7 +56,6 @@ export class PeerDriver implements PeerEffects {
   #closed: Promise<void> | null = null
   #timer: ReturnType<typeof setTimeout> | undefined
   #timerAtMs: Millis = Infinity
-  /** Sockets that are closing. */
   readonly #closing = new Set<WebSocketLike>()
   #whenClosed: (() => void) | null = null
   /** The store write in progress, which never rejects. */
@@ -94,10 +93,7 @@ export class PeerDriver implements PeerEffects {
     await this.#released
   }
 
-  /**
-   * Waits until the settles are committed, but at most 2 s. Otherwise, another broker would push settled messages again
-   * when the peer reconnects.
-   */
+  /** Waits until the settles are committed, but at most 2 s. Otherwise, another broker would push them again. */
   async #settlesCommitted(): Promise<void> {
     this.#isClosing = true
     await new Promise<void>((resolve) => {
@@ -136,7 +132,7 @@ export class PeerDriver implements PeerEffects {
       this.#socketClosed(socket)
     }
     socket.onerror = (event: unknown) => {
-      this.#certificateError = certificateErrorCode(event) // `close` follows
+      this.#certificateError = certificateErrorCode(event)
     }
   }
 
@@ -147,7 +143,7 @@ export class PeerDriver implements PeerEffects {
     this.#closing.add(socket)
     socket.onopen = null
     socket.onmessage = null
-    socket.onerror = ignore // `ws` for Node throws errors that are not handled, such as one for closing while it dials
+    socket.onerror = ignore // `ws` for Node throws unhandled errors, such as for closing while it dials
     socket.onclose = () => this.#socketClosed(socket)
     socket.close(1000)
   }
@@ -157,7 +153,7 @@ export class PeerDriver implements PeerEffects {
   }
 
   deliver(message: Message): void {
-    if (!this.#isClosing) this.#options.deliver(message) // otherwise, the message is pushed again in the next session
+    if (!this.#isClosing) this.#options.deliver(message) // the broker pushes an undelivered message again in the next session
   }
 
   emit(event: PeerEvent): void {
@@ -193,7 +189,7 @@ export class PeerDriver implements PeerEffects {
   }
 
   #keep(store: PeerStore, changes: StoreChange[]): void {
-    if (this.#isStoreClosed) return // a message that is settled after the end is pushed again in the next session
+    if (this.#isStoreClosed) return // the broker pushes a message settled after the end again in the next session
     this.#writing = store.write(changes).then(
       () => this.#storeReplied(() => this.engine.storeWritten()),
       (cause) => this.#storeReplied(() => this.engine.storeFailed(cause)),
@@ -210,11 +206,11 @@ export class PeerDriver implements PeerEffects {
     while (this.#writing !== null) await this.#writing
   }
 
-  /** Closes the store. Changes that were requested before are still written. */
+  /** Closes the store after it has written earlier changes. */
   async #release(store: PeerStore): Promise<void> {
     while (this.#writing !== null) await this.#writing
     this.#isStoreClosed = true
-    await store.close().catch(() => undefined) // every promised change is already synced
+    await store.close().catch(() => undefined) // a failed close loses nothing: every promised change is already synced
   }
 
   #frameReceived(dialNo: number, wire: unknown): void {
@@ -231,7 +227,7 @@ export class PeerDriver implements PeerEffects {
     if (this.#closing.size === 0) this.#whenClosed?.()
   }
 
-  /** Sets the timer if it would fire too late. An early timer finds nothing due and is set again. */
+  /** Sets the timer if it would fire too late. A timer that fires early is set again. */
   #arm(): void {
     const { wakeAtMs } = this.engine
     if (wakeAtMs >= this.#timerAtMs && wakeAtMs !== Infinity) return

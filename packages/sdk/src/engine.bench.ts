@@ -15,7 +15,6 @@ const MESSAGES = 64_000
 const WINDOW = 64
 const meshId = '01'.repeat(16) as MeshId
 
-/** A peer whose frames are encoded to bytes, so that the encoding is included. */
 class BenchPeer implements PeerEffects {
   readonly engine: PeerEngine
   readonly sent: { frame: ClientFrame; bytes: Uint8Array }[] = []
@@ -97,7 +96,6 @@ const refused = (error: Error) => {
 }
 let nextId = 1
 
-/** Acts as the relay. Its time is subtracted. */
 function relay(sends: FrameOf<'send'>[]): { push: Uint8Array; ack: Uint8Array } {
   const deliveries: FrameOf<'push'>['deliveries'] = []
   const items: FrameOf<'ack'>['items'] = []

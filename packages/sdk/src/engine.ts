@@ -65,13 +65,13 @@ export interface PeerEngineOptions extends ConnectionTarget {
 /** The store of an engine: its records at the start, and a way to write changes. */
 export interface EngineStore {
   readonly records: readonly StoreRecord[]
-  /** Writes the changes. Reply: `storeWritten` or `storeFailed`. The engine has at most one write in flight. */
+  /** Writes the changes and later calls `storeWritten` or `storeFailed`. The engine has at most one write in flight. */
   write(changes: StoreChange[]): void
 }
 
 /**
- * At least this many settles are sent together with other frames. If there are fewer, they wait for more, because a
- * separate frame costs more than the delay.
+ * The minimum number of settles that are sent with other frames. Fewer wait for more, because a frame costs more than
+ * the delay.
  */
 const SETTLES_WITH_FRAMES = 16
 
@@ -79,7 +79,6 @@ export class PeerEngine {
   readonly #effects: PeerEffects
   readonly connection: BrokerConnection
   private readonly outbox: Outbox
-  /** The most recent `welcome`. */
   #welcome: FrameOf<'welcome'> | null = null
   private readonly receiver: Receiver
   readonly #keys: PeerKeys
@@ -190,7 +189,7 @@ export class PeerEngine {
     return this.#added.reduce((sum, { pendingCount }) => sum + pendingCount, 0)
   }
 
-  /** Adds a part, which takes part in the current session at once. */
+  /** Adds a part, which joins the current session immediately. */
   add<Part extends AddedPart>(create: (ports: AddedPartPorts) => Part): Part {
     const part = create(this.#addedPorts)
     this.#parts.push(part)
@@ -218,7 +217,6 @@ export class PeerEngine {
     if (taken) this.#receivedLive(taken)
   }
 
-  /** Call when a frame could not be decoded. */
   malformed(dialNo: number): void {
     this.connection.malformed(dialNo, this.#nowMs)
   }
@@ -227,7 +225,7 @@ export class PeerEngine {
     this.connection.closed(dialNo, closeNumber, this.#nowMs)
   }
 
-  /** Call at `wakeAtMs`, or at any other time. */
+  /** Call at `wakeAtMs`, or earlier. */
   tick(): void {
     this.connection.tick(this.#nowMs)
     this.outbox.expire(this.#nowMs)
@@ -245,26 +243,23 @@ export class PeerEngine {
     return atMs
   }
 
-  /** Sends the waiting frames. */
   flush(): void {
     if (this.state.name === 'live') this.#transmit()
     this.#writer?.flush()
   }
 
-  /** Call when the store has written the changes. */
   storeWritten(): void {
     this.#writer!.written()
     this.flush()
   }
 
-  /** Ends the peer because the store has failed, so that nothing can be promised any more. */
+  /** Ends the peer, because without a store it can no longer keep its promises. */
   storeFailed(cause: unknown): void {
     if (this.state.name === 'closed') return
     this.#storeError = asStoreError(cause)
     this.connection.close()
   }
 
-  /** Whether no write is in flight or due. */
   get isStoreIdle(): boolean {
     return this.#writer?.isIdle !== false
   }
@@ -289,7 +284,7 @@ export class PeerEngine {
     return frames.length
   }
 
-  /** Accepts a message to send. Later calls one of its two handlers; immediately if the message is refused. */
+  /** Accepts a message to send, and later calls one of its two handlers: immediately if the message is refused. */
   enqueue(post: OutgoingMessage): void {
     if (this.#isEnding || this.state.name === 'closed') return post.refused(this.#endError())
     const to = this.users.current(post.to)
@@ -303,8 +298,8 @@ export class PeerEngine {
   }
 
   /**
-   * Sends to connected recipients only. Returns the id with which `ephemeralFailed` reports the message. @throws
-   * SealpostError `body_too_large`
+   * Sends to connected recipients only. Returns the id that `ephemeralFailed` will report. @throws SealpostError
+   * `body_too_large`
    */
   sendEphemeral(to: PeerKey, body: Uint8Array): EnvelopeId {
     return this.#ephemeral.send(this.users.current(to), body, this.#nowMs)
@@ -316,7 +311,6 @@ export class PeerEngine {
     this.#effects.flushSoon()
   }
 
-  /** Subscribes to presence, or ends the subscription. */
   watchPresence(isWatching: boolean): void {
     this.#presence.watch(isWatching)
     this.#effects.flushSoon()
@@ -326,12 +320,12 @@ export class PeerEngine {
     return this.#presence.presence
   }
 
-  /** Extends the lease of a message while the application processes it. */
+  /** Keeps extending the lease of a message while the application processes it. */
   holdLease(message: Message): void {
     this.receiver.hold(message)
   }
 
-  /** Sends a request that the broker answers with one frame. Repeats it until the reply arrives. */
+  /** Sends a request that the broker answers with one frame, and repeats it until the reply arrives. */
   requestBroker<Type extends BrokerRequestType>(question: BrokerRequestOf<Type>, handler: ReplyHandler<Type>): void {
     if (this.state.name === 'closed') return handler.refused(this.#endError())
     this.#brokerRequests.send(question, handler)
@@ -481,7 +475,7 @@ export class PeerEngine {
     this.#ephemeral.refuse(peer, error.code)
   }
 
-  /** Returns handlers that turn outcomes into events, because no caller in this process waits for the message. */
+  /** Returns handlers that turn outcomes into events, for a message for which no caller in this process waits. */
   #orphan({ terms: { to }, outboxNo }: OutboxRecord, message?: GroupMessage): Orphan {
     if (message) return this.groups.orphan(message, to, outboxNo)
     return {

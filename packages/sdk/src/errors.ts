@@ -170,13 +170,9 @@ export function refusedBy(code: RefusalCode): SealpostError {
   return new SealpostError(code, `The broker refused the request (${code}): ${meaning}.`, { isRetryable })
 }
 
-/**
- * Codes that prove that the broker has looked for the envelope. With other codes, the broker may refuse an envelope
- * that it has stored.
- */
+/** Refusals by a broker that has looked for the envelope. Before that, it may refuse one that it has already stored. */
 const AFTER_THE_LOOK: readonly NackCode[] = ['id_reused', 'delay_too_long']
 
-/** Returns the error for a permanent refusal. */
 export function finalRefusal(code: NackCode, { mayBeStored = false }: { mayBeStored?: boolean }): SealpostError {
   const error = refusedBy(code)
   return mayBeStored && !AFTER_THE_LOOK.includes(code) ? maybeSent(error) : error

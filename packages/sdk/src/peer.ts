@@ -1,4 +1,4 @@
-/** Implements a peer as the application sees it. */
+/** Implements the application's view of a peer. */
 import type { BoxKeys, Identity, SigningKeys } from '@sealpost/identity'
 import { binaryForm, type ClientForm } from '@sealpost/protocol'
 import { type EnvelopeId, type InviteId, type MeshId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
@@ -25,7 +25,6 @@ import {
 } from './requests/requests.ts'
 import type { PeerStore } from './stores/store.ts'
 
-/** Options of a peer. */
 export interface ConnectOptions {
   /**
    * `wss://host[:port]`, or `ws://` for a broker on the same machine. The path is `/v1/ws` unless the URL contains
@@ -78,7 +77,7 @@ export interface ConnectOptions {
    */
   readonly maxAgeSeconds?: number
   readonly onEvent?: (event: PeerEvent) => void
-  /** Aborts the wait for the first session. */
+  /** Aborts waiting for the first session. */
   readonly signal?: AbortSignal
 }
 
@@ -89,7 +88,6 @@ export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
 
 const REQUEST_TIMEOUT_MS = 30_000
 
-/** A message that the outbox has accepted. */
 export interface Enqueued {
   /**
    * The message's number in the store, which the events `sent` and `send_failed` contain in later processes; 0 without
@@ -100,21 +98,20 @@ export interface Enqueued {
   readonly receipt: Promise<Receipt>
 }
 
-/** What `groupsOf`, `poolsOf` and `usersOf` use of a peer. @internal */
+/** The internals of a peer that `groupsOf`, `poolsOf` and `usersOf` use. @internal */
 export interface PeerPorts {
   readonly self: PeerKey
   readonly meshId: MeshId
   readonly brokerKey: PeerKey
   readonly signing: SigningKeys
   readonly crypto: CryptoPort
-  /** Advances the engine's clock and passes the engine. */
   readonly tell: <T>(happened: (engine: PeerEngine) => T) => T
   readonly ask: RequestBroker
 }
 
 const allPorts = new WeakMap<Peer, PeerPorts>()
 
-/** They contain the identity key, so no property of a peer holds them. @internal */
+/** Returns the internals, which contain the identity key and thus are in no property of a peer. @internal */
 export const portsOf = (peer: Peer): PeerPorts => allPorts.get(peer)!
 
 /**
@@ -211,7 +208,6 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    */
   send(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Receipt> {
     return new Promise((accepted, refused) => {
-      // Copies field by field, because a spread costs four times as much.
       const { priority, ttlSeconds, terms, note } = postTermsOf(to, options)
       this.#driver.engine.enqueue({ to, priority, ttlSeconds, terms, note, body: bytesOf(body), accepted, refused })
     })
@@ -227,7 +223,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   enqueue(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Enqueued> {
     return new Promise((resolve, refused) => {
       const receipt = withResolvers<Receipt>()
-      receipt.promise.catch(() => undefined) // a caller that awaits the promise receives the error
+      receipt.promise.catch(() => undefined) // prevents an unhandled rejection
       this.#driver.engine.enqueue({
         ...postTermsOf(to, options),
         body: bytesOf(body),
@@ -424,34 +420,33 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     const onEvent = this.#onEvent
     if (event.type === 'ephemeral') call(this.#ephemeralHandlers, event)
     if (event.type === 'presence') call(this.#presenceHandlers, event)
-    // Called in a microtask, so that an exception from the application does not end up in the engine.
+    // A microtask keeps the application's exceptions out of the engine.
     if (onEvent) queueMicrotask(() => onEvent(event))
   }
 
-  /** Rejects the wait for the first session if none of the application's addresses has a trusted certificate. */
+  /** Rejects the wait for the first session if every address that the application gave has an untrusted certificate. */
   #lost(code: string, reason = 'unknown'): void {
     this.#untrusted = code === 'certificate_untrusted' ? this.#untrusted + 1 : 0
     if (this.#untrusted < this.#addressCount) return
-    this.#first.promise.catch(() => undefined) // no caller may be waiting
+    this.#first.promise.catch(() => undefined) // prevents an unhandled rejection
     this.#first.reject(certificateUntrusted(reason))
   }
 
   #end(error: SealpostError | null): void {
     this.#incoming.end(error)
     this.#ended.resolve(error)
-    this.#first.promise.catch(() => undefined) // no caller waits after the first session
+    this.#first.promise.catch(() => undefined) // prevents an unhandled rejection
     this.#first.reject(error ?? new SealpostError('closed', 'This peer was closed.'))
   }
 }
 
-/** Adds a handler. A handler that is added twice must be removed twice. */
 function added<T>(handlers: Set<(event: T) => void>, handler: (event: T) => void): () => void {
   const own = (event: T) => handler(event)
   handlers.add(own)
   return () => void handlers.delete(own)
 }
 
-/** Calls the handlers in microtasks, so that exceptions from the application do not end up in the engine. */
+/** Calls the handlers in microtasks, so that the application's exceptions can't propagate into the engine. */
 function call<T>(handlers: ReadonlySet<(event: T) => void>, event: T): void {
   for (const handler of handlers) queueMicrotask(() => handler(event))
 }

@@ -47,17 +47,16 @@ export interface CryptoPort {
   readonly users: UserCrypto
 }
 
-/** The engine's commands. Each dial has a number, which every reply contains, so that a late reply is recognized. */
+/** The engine's commands. Each reply contains the number of its dial, so that late ones are recognized. */
 export interface PeerEffects {
   /** Opens a socket. Replies: `opened` and then `received`, or only `closed`. */
   dial(dialNo: number, url: string): void
   /** Closes this dial's socket. Its later events are ignored; `closed` need not be called. */
   closeSocket(dialNo: number): void
   transmit(frame: ClientFrame): void
-  /** Hands a message to the application, once per process. */
   deliver(message: Message): void
   emit(event: PeerEvent): void
-  /** Calls `flush` soon after the running code has returned, so that all its requests are sent together. */
+  /** Calls `flush` soon after the running code has returned, so that its requests are sent together. */
   flushSoon(): void
 }
 
@@ -87,7 +86,6 @@ const MISSING = 'This runtime has no WebSocket: use Node 22 or later, or pass a 
 export interface ConnectionTarget {
   /** The addresses of the cluster, at least one. They are dialled in turn. */
   readonly urls: readonly string[]
-  /** Addresses that were learned in earlier sessions. */
   readonly known?: KnownAddresses | undefined
   /** The pinned key. */
   readonly brokerKey: PeerKey
@@ -100,7 +98,7 @@ export interface GroupCrypto {
   /** Returns null unless the bytes are a group statement of this mesh, signed by the group's owner. */
   read(statement: Uint8Array): GroupStatement | null
   sealBody(body: Uint8Array): SealedBody
-  /** Returns null unless the ticket was made for exactly these bytes. */
+  /** Returns null unless the ticket belongs to exactly these bytes. */
   openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null
 }
 
@@ -118,7 +116,7 @@ export interface UserCrypto {
 export interface EnginePart {
   /** Call when a session has begun. */
   connected?(welcome: FrameOf<'welcome'>, nowMs: Millis): void
-  /** Call when the session has ended. Until the next session, only work that needs no session is due. */
+  /** Call when the session has ended. */
   disconnected(): void
   /** Returns the frames to send now. Called only during a session. */
   takeFrames(nowMs: Millis): readonly ClientFrame[]
@@ -128,7 +126,7 @@ export interface EnginePart {
   close?(error: SealpostError): void
 }
 
-/** A part that an entry of its own adds to the engine, such as pools. */
+/** A part that a separate entry point, such as pools, adds to the engine. */
 export interface AddedPart extends EnginePart {
   /** The number of messages without a final reply. */
   readonly pendingCount: number
@@ -159,7 +157,7 @@ export interface AddedPartPorts {
   readonly flushSoon: () => void
 }
 
-/** No frames. A shared constant, so that a part without frames allocates nothing. */
+/** A shared empty list, so that a part without frames allocates nothing. */
 export const NO_FRAMES: readonly never[] = []
 
 export type PeerEvent =

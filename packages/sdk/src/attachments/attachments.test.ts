@@ -23,7 +23,7 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes
 }
 
-/** Returns the yielded data and how the download ended. */
+/** Returns the chunks that the download yielded, and its error if it failed. */
 async function fetched(broker: MemoryAttachments, attachment: Attachment, from?: Uint8Array) {
   const got: number[] = []
   try {

@@ -35,7 +35,6 @@ export type { AttachmentSource, TransferProgress, UploadLog, UploadOptions } fro
 export class Attachments implements AsyncDisposable {
   readonly #access: HttpAccess
 
-  /** Creates the client. Sends no request. */
   constructor(place: PeerCredentials, options?: HttpOptions) {
     this.#access = new HttpAccess(place, options)
   }
@@ -155,8 +154,7 @@ async function provenHashes(calls: AttachmentBroker, attachment: Attachment): Pr
 }
 
 /**
- * Seals the saved part again. This restores the state of the stream, and shows whether the part belongs to the same
- * file.
+ * Seals the saved part again, which restores the cipher's state and shows whether the part belongs to the same file.
  */
 async function passOver(
   from: AsyncIterable<Uint8Array>,
@@ -201,7 +199,7 @@ const isHash = (hashes: Uint8Array, chunk: number, sealed: Uint8Array): boolean 
 const changed = () => new SealpostError('attachment_changed', 'The downloaded file does not match the attachment.')
 const truncated = () => new SealpostError('attachment_truncated', 'The attachment is incomplete.')
 
-/** The number of attempts to send a chunk that never arrives although other requests succeed. */
+/** The maximum number of attempts to send one chunk while other requests succeed. */
 const PUT_TRIES = 5
 
 /** Calls the broker's operations for attachments. All methods throw the errors of `HttpAccess.ask`. @internal */

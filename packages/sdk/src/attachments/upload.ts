@@ -27,7 +27,6 @@ import { SealpostError } from '../errors.ts'
 
 export interface UploadSpec {
   readonly id: AttachmentId
-  /** The total length of all sealed chunks. */
   readonly bytes: number
   readonly chunkBytes: number
   /** 0 means the broker's default. */
@@ -66,13 +65,11 @@ export interface AttachmentBroker {
 export interface UploadLog {
   /** Returns everything that was written; null if there is nothing. */
   read(): Promise<Uint8Array | null>
-  /** Replaces the contents of the log. */
   start(bytes: Uint8Array): Promise<void>
   /** Appends bytes. Resolves when they are stored. */
   append(bytes: Uint8Array): Promise<void>
 }
 
-/** The parsed state of an upload. */
 interface UploadRecord extends Omit<Attachment, 'hash'> {
   readonly to: readonly PeerKey[] | GroupId
   readonly hashes: Uint8Array[]
@@ -104,7 +101,7 @@ function readLog(bytes: Uint8Array): UploadRecord | null {
       hashes: hashesIn(bytes.subarray(end + 1)),
     }
   } catch {
-    return null // partly written, or not a log
+    return null
   }
 }
 
@@ -113,7 +110,6 @@ function hashesIn(bytes: Uint8Array): Uint8Array[] {
   return Array.from({ length: count }, (_, i) => bytes.slice(i * HASH_BYTES, (i + 1) * HASH_BYTES))
 }
 
-/** How many bytes of the file are processed so far. */
 export interface TransferProgress {
   readonly bytes: number
   readonly total: number
@@ -195,7 +191,7 @@ async function formerUpload(
   if (record.name !== name || (chunkBytes !== undefined && record.chunkBytes !== chunkBytes)) return null
   try {
     const { present, isComplete } = await calls.status(record.id)
-    await resume!.start(concatBytes([logHead(record), ...record.hashes])) // removes a partly written hash
+    await resume!.start(concatBytes([logHead(record), ...record.hashes])) // overwrites a partly written hash
     return { record, present, isComplete: isComplete && record.hashes.length === layoutOf(record).chunks }
   } catch (error) {
     if ((error as SealpostError).code === 'attachment_unknown') return await unstarted(calls, record)
@@ -204,8 +200,8 @@ async function formerUpload(
 }
 
 /**
- * Requests a recorded upload again, because the first request may not have reached the broker. Returns null if a chunk
- * may have left this process: the upload is then abandoned, and its key is not used again.
+ * Repeats the request for a recorded upload, because the first request may not have reached the broker. Returns null if
+ * a chunk may have left this process: the upload is then abandoned, and its key is not used again.
  */
 async function unstarted(calls: AttachmentBroker, record: UploadRecord): Promise<PartialUpload | null> {
   if (record.hashes.length > 0) return null
@@ -220,7 +216,7 @@ async function begin(
 ): Promise<UploadRecord> {
   const id = toHex(crypto.getRandomValues(new Uint8Array(16))) as AttachmentId
   const record = { id, ...ChunkStream.newKey(), bytes, chunkBytes, name, type, to: recipientsOf(to), hashes: [] }
-  await resume?.start(logHead(record)) // Recorded first, because an upload that is not recorded takes up space until the broker drops it.
+  await resume?.start(logHead(record)) // An upload that is not recorded takes up space until the broker drops it, so record it first.
   await calls.create(roomOf(record, keepSeconds))
   return record
 }
@@ -261,7 +257,6 @@ async function sendChunks(calls: AttachmentBroker, sending: Sending): Promise<Ui
   return wholeHash(record)
 }
 
-/** Records the hash before the chunk leaves. */
 async function remember(record: UploadRecord, chunk: number, hash: Uint8Array, log?: UploadLog): Promise<void> {
   const known = record.hashes[chunk]
   if (known && toHex(known) !== toHex(hash)) throw changed()
@@ -275,7 +270,7 @@ const wholeHash = (record: UploadRecord): Uint8Array =>
 
 const changed = () => new SealpostError('source_changed', 'The file has changed since its upload started.')
 
-/** `stream` is called once per upload and starts at the first byte. */
+/** `stream` is called once per upload and must start at the first byte. */
 export interface AttachmentSource {
   readonly bytes: number
   readonly stream: () => AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>
@@ -312,7 +307,6 @@ export async function* inPieces(
   if (filled > 0 || count === 0) yield piece.subarray(0, filled)
 }
 
-/** Iterates over a stream, because streams are not iterable in every browser. */
 async function* iterate(
   stream: AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>,
 ): AsyncGenerator<Uint8Array, void, undefined> {
@@ -325,6 +319,6 @@ async function* iterate(
       yield value
     }
   } finally {
-    await reader.cancel().catch(() => undefined) // it has failed or ended
+    await reader.cancel().catch(() => undefined)
   }
 }

@@ -103,7 +103,7 @@ test('a shard that served earlier is dialled if the current one announces no oth
   addresses.settle()
   addresses.learn(told([A]))
   addresses.next(0)
-  addresses.settle() // Now A is the only shard, and it announces no other.
+  addresses.settle()
   expect(addresses.hasOther(LATER)).toBe(true)
   expect([addresses.next(LATER), addresses.current.url]).toEqual([true, B])
 })
@@ -120,7 +120,7 @@ describe('after a move to another cell', () => {
     return addresses
   }
 
-  /** Returns the addresses that are dialled in one pass if none replies. */
+  /** Returns the addresses that are dialled in turn while none replies. */
   function dialled(addresses: ShardAddresses): string[] {
     const urls = [addresses.current.url]
     while (addresses.next(0)) urls.push(addresses.current.url)

@@ -31,7 +31,7 @@ export interface ShardAddress {
   readonly certificate: Uint8Array | null
 }
 
-/** What earlier sessions have learned about the location of the mesh. */
+/** The location of the mesh, as learned in earlier sessions. */
 export interface KnownAddresses {
   /**
    * The public addresses of the mesh's cell, which are dialled first. Empty if the cell is at the application's
@@ -51,7 +51,7 @@ const NOTHING_KNOWN: KnownAddresses = { cell: [], home: null }
 const HOPS_MAX = 3
 /** Maximum number of remembered shards that served this peer. */
 const SERVED_MAX = 4
-/** For this long, no redirect to a shard that did not reply is followed. */
+/** Shards that did not reply are not dialled for this long, even if a shard redirects to them. */
 const DOWN_FOR_MS: Millis = 10_000
 
 export class ShardAddresses {
@@ -60,8 +60,8 @@ export class ShardAddresses {
   #fallbacks: readonly ShardAddress[] = []
   #home: ShardAddress | null = null
   /**
-   * Shards that have served this process, most recent first. They are needed because a shard that is alone announces no
-   * others.
+   * The shards that served this process, most recent first: the alternatives when the last running shard announces
+   * none.
    */
   #served: readonly ShardAddress[] = []
   #dialled: ShardAddress
@@ -71,7 +71,7 @@ export class ShardAddresses {
   #servedBy: string | null = null
   #hops = 0
   readonly #downUntilMs = new Map<string, Millis>()
-  /** Whether the next shard is asked to serve us itself, because the home of our mesh is unreachable. */
+  /** Whether the next shard must serve us itself, because the home of our mesh is unreachable. */
   asksToStay = false
 
   /** `urls` has at least one item. @throws OperatingError `authority_malformed` */
@@ -86,7 +86,6 @@ export class ShardAddresses {
     return { cell: this.#cell.map(({ url }) => url), home: this.#home?.url ?? null }
   }
 
-  /** The address for invites. */
   get publicUrl(): string {
     return this.#first.url
   }
@@ -101,7 +100,7 @@ export class ShardAddresses {
   }
 
   /**
-   * Follows a redirect from a proven shard. Returns false if that is impossible; the shard must then serve us itself.
+   * Follows a redirect from an authenticated shard. Returns false if it can't be followed and that shard must serve us.
    */
   follow({ url, certificate }: Pick<FrameOf<'moved'>, 'url' | 'certificate'>, nowMs: Millis): boolean {
     const home = this.#isFit(url) ? addressOf(url, 'home', certificate) : null
@@ -130,15 +129,15 @@ export class ShardAddresses {
     return true
   }
 
-  /** Leaves the dialled shard, which is shutting down. The other shards know that. Returns the same as `next`. */
+  /** Leaves the dialled shard, which is shutting down and will not redirect peers back. Returns the same as `next`. */
   leave(nowMs: Millis): boolean {
     this.#servedBy = null
     return this.next(nowMs)
   }
 
   /**
-   * Leaves the dialled shard, which does not reply. Returns whether another one is dialled next. If not, all were
-   * tried, and the next dial starts again with the first.
+   * Leaves the dialled shard, which does not reply. Returns false if all shards were tried, in which case the next dial
+   * starts again with the first.
    */
   next(nowMs: Millis): boolean {
     const { authority } = this.#dialled
@@ -147,7 +146,7 @@ export class ShardAddresses {
     const sender = this.#sender
     this.#sender = null
     const next = sender && !this.#isDown(sender, nowMs) ? sender : this.#others(nowMs)[0]
-    // The first shard that is dialled after a crash may not know of it yet, and would redirect each peer back.
+    // Other shards may still redirect us to the crashed one, so ask the next shard to serve us itself.
     this.asksToStay = next !== undefined && (next === sender || authority === this.#servedBy)
     if (!next) this.#downUntilMs.clear()
     this.#dialled = next ?? this.#first
@@ -249,18 +248,16 @@ export const certificateUntrusted = (trouble: string): SealpostError =>
 /** Checks the key that signs a greeting: the pinned key, or a shard's key that the pinned key certifies. */
 
 /**
- * `wrong_key`: it is another key, without a certificate. `proof_forged`: the server does not have the key in its
+ * `wrong_key`: the server has another key and no certificate. `proof_forged`: the server does not have the key in its
  * greeting.
  */
 export type ShardRefusal = Exclude<ShardCertificateVerdict, 'ok'> | 'wrong_key' | 'proof_forged'
 
 interface Claimant {
   readonly pinned: PeerKey
-  /** The key in the greeting. */
   readonly brokerKey: PeerKey
-  /** The dialled authority. */
   readonly authority: string
-  /** The certificate that was sent before the greeting, if any. */
+  /** The certificate that preceded the greeting, if any. */
   readonly certificate: Uint8Array | null
   readonly nowMs: Millis
 }
@@ -274,7 +271,6 @@ export function judgeKey(
   return check(certificate, { clusterKey: pinned, shardKey: brokerKey, authority, nowMs })
 }
 
-/** The path for an address without one. */
 const PATH = '/v1/ws'
 
 /**

@@ -71,7 +71,7 @@ describe('handshake', () => {
 
 describe('a newer session of the same key', () => {
   const superseded = { type: 'refused', code: 'superseded', retryAfterMs: 0, reason: '' } as const
-  /** Returns a connection in the session of its second dial. On its first dial, its proof was not answered. */
+  /** Returns a connection in its second dial's session; its first proof received no reply. */
   const afterLostHandshake = () => {
     const world = new World()
     world.greet()

@@ -22,7 +22,6 @@ import { judgeKey, type KnownAddresses, ShardAddresses, type ShardRefusal, TLS_F
 import { backoffMs, HINT_MAX_MS, Liveness, putOffMs } from './timing.ts'
 
 export type ConnectionState =
-  /** The state before `start`. */
   | { readonly name: 'idle' }
   | { readonly name: 'waiting'; readonly dialAtMs: Millis }
   | { readonly name: 'connecting'; readonly deadlineMs: Millis; readonly sessionByMs: Millis }
@@ -37,7 +36,7 @@ export type ConnectionState =
       readonly name: 'live'
       readonly welcome: FrameOf<'welcome'>
       readonly sinceMs: Millis
-      /** The broker is shutting down. The client leaves by this time. */
+      /** When the client leaves, because the broker is shutting down. */
       leaveAtMs: Millis
     }
   | { readonly name: 'closed'; readonly error: SealpostError | null }
@@ -48,13 +47,12 @@ export interface ConnectionPorts {
   readonly random: () => number
   /** Returns whether the broker owes a reply in this session. */
   readonly isOwed: () => boolean
-  /** Called when a session has begun. */
   readonly live: (welcome: FrameOf<'welcome'>) => void
-  /** Called when more is known about where the mesh is. */
+  /** Called when addresses of the mesh were learned. */
   readonly learned: (known: KnownAddresses) => void
-  /** Called when the session or a dial has ended. The next dial follows after `retryInMs`. */
+  /** Called when a session or dial has ended. The next dial follows after `retryInMs`. */
   readonly lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => void
-  /** Called when the connection has ended permanently. `error` is null after `close`. */
+  /** Called when the connection has ended for good. `error` is null after `close`. */
   readonly ended: (error: SealpostError | null) => void
 }
 
@@ -66,8 +64,8 @@ const SESSION_WITHIN_MS = 20_000
  */
 const GREETED_WITHIN_MS = 5_000
 /**
- * The time a broker has to refuse a handshake that exceeds its time limit. If the refusal is later than this, the
- * broker hangs.
+ * The time within which a broker refuses a handshake that exceeds its time limit. After that, the broker counts as
+ * hung.
  */
 const REFUSED_WITHIN_MS = 2_000
 /**
@@ -75,9 +73,9 @@ const REFUSED_WITHIN_MS = 2_000
  * accepted.
  */
 const LEAVE_AFTER_MS = 10_000
-/** After this time, a broker has given up a handshake. */
+/** The age at which the broker has certainly abandoned a handshake. */
 const STALE_HANDSHAKE_MS = 30_000
-/** A session that lasted this long proves that dialling works; shorter ones still count as failures. */
+/** The duration after which a session proves that dialling works; a shorter one counts as a failure. */
 const STEADY_AFTER_MS = 5_000
 
 export class BrokerConnection {
@@ -91,11 +89,11 @@ export class BrokerConnection {
   readonly #credit: number
   /** Consecutive failures without a retry-after from the broker. */
   #failures = 0
-  /** Consecutive failures with a retry-after. They are counted separately from those of an outage. */
+  /** Consecutive failures with a retry-after, which back off separately. */
   #putOffs = 0
   /** The broker's retry-after; 0 if there is none. */
   #hintMs: Millis = 0
-  /** When handshakes were signed that ended without a reply. */
+  /** When the handshakes without a reply were signed. */
   #lostHandshakes: Millis[] = []
   #pingNo = 0
   #awaitedPong: { readonly ref: number; readonly ponged: () => void } | null = null
@@ -119,7 +117,7 @@ export class BrokerConnection {
     this.state = { name: 'greeting', deadlineMs, sessionByMs }
   }
 
-  /** Handles a frame. Returns it if it belongs to the live session. */
+  /** Returns the frame if it belongs to the live session; otherwise, handles it. */
   received(dialNo: number, frame: ServerFrame, nowMs: Millis): ServerFrame | null {
     if (dialNo !== this.dialNo) return null
     const { state } = this
@@ -144,7 +142,7 @@ export class BrokerConnection {
     if (dialNo === this.dialNo && this.#isDialled()) this.#drop('frame_malformed', nowMs)
   }
 
-  /** Call when the socket has closed. `closeNumber` is the WebSocket's close code. */
+  /** `closeNumber` is the WebSocket's close code. */
   closed(dialNo: number, closeNumber: number, nowMs: Millis): void {
     if (dialNo !== this.dialNo || !this.#isDialled()) return
     if (closeNumber === TLS_FAILED) return this.#lose('certificate_untrusted', nowMs)
@@ -195,7 +193,6 @@ export class BrokerConnection {
     return Infinity
   }
 
-  /** The address for invites. */
   get publicUrl(): string {
     return this.#addresses.publicUrl
   }
@@ -283,7 +280,7 @@ export class BrokerConnection {
     if (hasLearned) this.#ports.learned(this.#addresses.known)
   }
 
-  /** Follows a redirect to the home of our mesh. The redirecting shard has proven itself; the home must do so too. */
+  /** Follows a redirect to the home of our mesh. The home must authenticate itself too. */
   #moved(
     { url, certificate, proof }: FrameOf<'moved'>,
     { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
@@ -334,8 +331,8 @@ export class BrokerConnection {
   }
 
   /**
-   * Returns whether a refusal ends this peer. A shard that has not proven itself can't end it; the redirecting shard
-   * then confirms the refusal.
+   * Returns whether a refusal ends this peer. An unauthenticated shard can't end it; the redirecting shard must confirm
+   * the refusal.
    */
   #isFinal(code: RefusalCode, nowMs: Millis): boolean {
     if (code === 'superseded' && this.#mayBeOwnHandshake(nowMs)) return false
@@ -362,7 +359,7 @@ export class BrokerConnection {
     this.ping()
   }
 
-  /** Sends a ping. The broker replies once everything that this session settled before is committed, or after 2 s. */
+  /** Sends a ping. The pong arrives once everything that this session settled before it is committed, or after 2 s. */
   ping(ponged?: () => void): void {
     this.#pingNo = (this.#pingNo + 1) >>> 0
     if (ponged) this.#awaitedPong = { ref: this.#pingNo, ponged }
@@ -377,7 +374,6 @@ export class BrokerConnection {
     this.#drop('wrong_broker', nowMs)
   }
 
-  /** Closes the socket and schedules the next dial. */
   #drop(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
     this.#ports.effects.closeSocket(this.dialNo)
     this.#lose(code, nowMs)
@@ -392,7 +388,7 @@ export class BrokerConnection {
       this.#putOffs = 0
     }
     const isSentOn = code === 'moved' && isSteady
-    // A mesh in another cell can't be served here, so the peer must accept a redirect again.
+    // A shard can't serve a mesh of another cell, so accept its redirects again.
     if (code === 'try_later') this.#addresses.asksToStay = false
     const isTurned = isAway(state, code) && this.#tryOther(code, nowMs)
     const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn(code) : this.#drawRetry()
@@ -400,7 +396,7 @@ export class BrokerConnection {
     this.#ports.lost(code, retryInMs)
   }
 
-  /** Dials another shard if one is left. `code`: why the last one was left. */
+  /** Dials another shard, if one is left. `code`: why the previous one was left. */
   #tryOther(code: SealpostCode | 'connection_lost', nowMs: Millis): boolean {
     const { url, from } = this.#addresses.current
     const isTurned = code === 'restarting' ? this.#addresses.leave(nowMs) : this.#addresses.next(nowMs)
@@ -408,17 +404,15 @@ export class BrokerConnection {
     return isTurned
   }
 
-  /**
-   * Returns the pause before the next shard is dialled. That shard has not asked anybody to wait, so the pause spreads
-   * peers that arrive together.
-   */
+  /** Returns a random pause before another shard is dialled, so that peers of a lost shard do not arrive together. */
   #drawTurn(code: SealpostCode | 'connection_lost'): Millis {
     const hintMs = Math.min(this.#hintMs, HINT_MAX_MS)
     return code === 'restarting' && hintMs > 0 ? hintMs : hintMs + backoffMs(0, this.#ports.random)
   }
 
   /**
-   * Returns the pause before a retry: the broker's retry-after, which is the same for all peers, plus a random time.
+   * Returns the pause before a retry: the broker's retry-after plus a random time, so that peers do not return
+   * together.
    */
   #drawRetry(): Millis {
     const { random } = this.#ports
@@ -440,8 +434,8 @@ export class BrokerConnection {
 }
 
 /**
- * Returns whether the shard is away, so that dialling it again immediately would not help. If a live session breaks,
- * the shard may still be there.
+ * Returns whether the shard seems unavailable, in which case redialling it immediately would not help. Losing a live
+ * session does not imply that.
  */
 const isAway = ({ name }: ConnectionState, code: SealpostCode | 'connection_lost'): boolean =>
   code === 'restarting' || code === 'heartbeat_missed' || (name !== 'live' && !isPutOff(code))
@@ -452,7 +446,7 @@ const isPutOff = (code: string): boolean => refusals.some((row) => row.code === 
 const byCloseNumber = new Map<number, RefusalCode>()
 for (const row of refusals) if (row.close && !byCloseNumber.has(row.close)) byCloseNumber.set(row.close, row.code)
 
-/** Maps a close code to a refusal, for sessions that end without a `refused` frame. */
+/** Returns the refusal that a close code stands for, for sessions that end without a `refused` frame. */
 export function codeOfClose(closeNumber: number): RefusalCode | undefined {
   return byCloseNumber.get(closeNumber)
 }
@@ -463,7 +457,7 @@ export function wrongBroker(): SealpostError {
 
 /**
  * Returns whether the database was restored since the last session. Epochs increase with each session, so a repeated
- * epoch means that the database has lost the start of the last session and everything after it.
+ * one means that the database has lost the start of the last session and everything after it.
  */
 export const isRestoredSince = (last: FrameOf<'welcome'>, now: FrameOf<'welcome'>): boolean =>
   last.incarnation !== now.incarnation || last.epoch >= now.epoch

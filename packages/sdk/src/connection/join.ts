@@ -41,7 +41,6 @@ import { certificateErrorCode, certificateUntrusted, judgeKey, ShardAddresses, s
 import { codeOfClose, wrongBroker } from './connection.ts'
 
 export interface JoinOptions {
-  /** The invite, as a line of text. */
   readonly invite: string
   readonly identity: Identity
   /** The display name: 1 to 64 printable ASCII characters. Default: `peer-` and 8 digits of the peer's key. */
@@ -53,11 +52,10 @@ export interface JoinOptions {
 
 /** Everything that `connect` needs in addition to the identity. */
 export interface Membership {
-  /** The URL of the invite, or the mesh's current home. */
+  /** The URL of the invite, or the home to which the broker redirected. */
   readonly url: string
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
-  /** The name that the broker assigned. */
   readonly name: string
 }
 
@@ -83,7 +81,6 @@ export async function join(options: JoinOptions): Promise<Membership> {
 }
 
 export interface DeviceMembership extends Membership {
-  /** The user that the device belongs to. */
   readonly user: PeerKey
   readonly label: string
 }
@@ -108,7 +105,6 @@ export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<
   return { url: enrolled.url, brokerKey, meshId, name: enrolled.name, user, label }
 }
 
-/** The broker to dial for an enrolment. */
 type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
 
 /**
@@ -161,8 +157,8 @@ interface Greeting {
 }
 
 /**
- * Returns the transcript to sign for a greeting. @throws SealpostError `wrong_broker`, `version_unsupported`, and the
- * errors of `Dial.next`
+ * Verifies a greeting and returns the transcript to sign. @throws SealpostError `wrong_broker`, `version_unsupported`,
+ * and the errors of `Dial.next`
  */
 async function greetingOf(dial: Dial, door: Door, identity: Identity): Promise<Transcript> {
   const first = await dial.next('hello', 'certificate')
@@ -217,7 +213,7 @@ function enrolment(signed: { invite: Uint8Array; name: string }, identity: Ident
   }
 }
 
-/** Options of a connection for a short exchange of frames. The first failure ends the connection. */
+/** Configures a connection for a short exchange of frames. The first failure ends it. */
 interface DialOptions {
   readonly url: string
   readonly form: ClientForm
@@ -236,7 +232,7 @@ class Dial {
 
   constructor({ url, form, webSocket: WebSocket, withinMs }: DialOptions) {
     this.#form = form
-    this.#failure.promise.catch(() => undefined) // it may reject while no caller is waiting
+    this.#failure.promise.catch(() => undefined) // prevents an unhandled rejection while no caller waits
     this.#timer = setTimeout(() => this.#fail(lost()), withinMs)
     this.#socket = new WebSocket(url, [form.subprotocol])
     this.#socket.binaryType = 'arraybuffer'
@@ -244,7 +240,7 @@ class Dial {
     this.#socket.onclose = ({ code }) => this.#closed(code)
     this.#socket.onerror = (event: unknown) => {
       const trouble = certificateErrorCode(event)
-      if (trouble !== null) this.#fail(certificateUntrusted(trouble)) // otherwise, `close` reports the reason
+      if (trouble !== null) this.#fail(certificateUntrusted(trouble)) // a certificate error is more specific than the close code
     }
   }
 

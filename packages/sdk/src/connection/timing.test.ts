@@ -4,7 +4,7 @@ import { Liveness } from './timing.ts'
 
 const HEARTBEAT_MS = 15_000
 
-/** Like the driver, advances to each time that the session requests, up to `untilMs` or the end of the session. */
+/** Calls `look` whenever the session requests it, up to `untilMs` or the end of the session. */
 function watch(liveness: Liveness, untilMs: Millis, isOwed = false): string[] {
   const log: string[] = []
   for (let atMs = liveness.wakeAtMs(isOwed); atMs <= untilMs; atMs = liveness.wakeAtMs(isOwed)) {

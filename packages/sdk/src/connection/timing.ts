@@ -10,11 +10,11 @@ import type { Millis } from '@sealpost/std'
 
 /** The time until the ping: from a sent frame or, while a reply is owed, from the last received frame. */
 const OVERDUE_AFTER_MS = 2_000
-/** The time from an unanswered ping to the first check. At the broker, a ping waits behind earlier frames. */
+/** The time that a pong may take. At the broker, a ping waits behind earlier frames. */
 const ANSWER_WITHIN_MS = 4_500
-/** The time between two checks, during which a process that was busy reads the frames that have arrived. */
+/** The time between two checks, in which a busy process reads the frames that have arrived. */
 const SECOND_LOOK_MS = 250
-/** A slower pong does not prove that the link is fast; nor does one in a younger session. */
+/** The longest response time of a pong that proves a fast link, in a session that is at least as old. */
 const PROMPT_MS = 2_000
 const STEADY_AFTER_MS = 10_000
 
@@ -33,8 +33,8 @@ export class Liveness {
   #sentAtMs: Millis | null = null
   #wait: Wait = NONE
   /**
-   * The number of brokers that were given up in a row. On a slow link, a pong waits behind much other traffic, so each
-   * miss doubles the next timeout.
+   * The number of consecutive timeouts. Each doubles the next timeout, because a pong waits behind much other traffic
+   * on a slow link.
    */
   #misses = 0
 
@@ -58,8 +58,7 @@ export class Liveness {
   }
 
   /**
-   * Returns `ping` if a ping must be sent, and `gone` if the session is over. `isOwed`: whether the broker owes a
-   * reply.
+   * Returns `ping` if a ping must be sent, `gone` if the session is over. `isOwed`: whether the broker owes a reply.
    */
   look(nowMs: Millis, isOwed: boolean): 'alive' | 'ping' | 'gone' {
     if (nowMs < this.wakeAtMs(isOwed)) return 'alive'
@@ -75,7 +74,6 @@ export class Liveness {
     return 'gone'
   }
 
-  /** Returns when to call `look` next. */
   wakeAtMs(isOwed: boolean): Millis {
     const wait = this.#wait
     if (wait.name === 'pinged') return wait.atMs + this.#answerWithinMs
@@ -97,14 +95,11 @@ export class Liveness {
 
 const BACKOFF_BASE_MS = 500
 export const BACKOFF_MAX_MS = 30_000
-/**
- * In the first minute of an outage, which is about the length of a restart, a peer reconnects within this time once the
- * broker is back. A busy broker spreads a herd of peers with a retry-after, whose maximum is defined below.
- */
+/** The maximum pause in the first minute of an outage, about the length of a restart. */
 export const BRIEF_MAX_MS = 5_000
-/** With an average wait of 2.5 seconds, this number of failures takes about one minute. */
+/** The number of failures in that minute, at an average pause of 2.5 seconds. */
 const BRIEF_FAILURES = 24
-/** A broker's retry-after may be longer than our own pauses, but not effectively infinite. */
+/** The maximum retry-after that a broker can impose. */
 export const HINT_MAX_MS = 10 * 60_000
 
 /**

@@ -24,7 +24,7 @@ export interface GroupClientPorts {
   readonly current: (peer: PeerKey) => PeerKey
 }
 
-/** Records messages to a group in its history. An open `State` of the group implements it. */
+/** Records messages to a group in its history. A group's open `State` implements it. */
 export interface MessageRecorder {
   /**
    * Checks whether a message with this note can be recorded. @throws SealpostError `key_missing` while there is no key
@@ -33,7 +33,7 @@ export interface MessageRecorder {
   checkNote(note: Note | undefined): void
   /** Returns the history record to store with the sealed body; the ticket opens the body. */
   sealRecord(message: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
-  /** Called when the record is stored: once for each member for whom the message is stored. */
+  /** Called once for each member for whom the broker stored the message with its record. */
   recorded(record: Uint8Array): void
 }
 
@@ -86,18 +86,17 @@ export class GroupClient {
     return group !== undefined && group.epoch > epoch && !isGroupMember(group, peer)
   }
 
-  /** Resumes messages that an earlier process has not sent to all members. */
+  /** Resumes messages that an earlier process did not send to all members. */
   restore(): void {
     for (const message of this.#ports.bodies?.restored.values() ?? [])
       this.#sends.restore(message, this.#eventObserver(0))
   }
 
-  /** Takes over a post from an earlier process. */
   orphan(message: GroupMessage, to: PeerKey, outboxNo: number): Orphan {
     return this.#sends.orphan(message, to, this.#eventObserver(outboxNo))
   }
 
-  /** Returns an observer that turns outcomes into events, because no caller in this process waits for these posts. */
+  /** Returns an observer that turns outcomes into events, for posts for which no caller in this process waits. */
   #eventObserver(outboxNo: number): SendObserver {
     return {
       expect: () => undefined,
@@ -128,9 +127,8 @@ export type MemberOutcome =
 export interface SendObserver {
   /** Set if the group's history is to record the message. */
   readonly recorder?: MessageRecorder | undefined
-  /** Called with the members to send to: at first, and again if the group has changed. */
+  /** Called with the members to send to, and again if the group changes. */
   readonly expect: (members: readonly PeerKey[]) => void
-  /** Called once per member. */
   readonly ended: (outcome: MemberOutcome) => void
 }
 
@@ -148,9 +146,9 @@ export interface GroupSenderPorts {
   readonly self: PeerKey
   readonly statements: GroupStatements
   readonly post: (post: OutgoingMessage) => void
-  /** Called when the owed members have changed and must be stored. */
+  /** Called when the owed members have changed, so that they are stored. */
   readonly saveOwed: (message: GroupMessage) => void
-  /** Returns the error for owed messages when the peer ends. */
+  /** Returns the error of owed messages when the peer ends. */
   readonly endOf: (error: SealpostError) => SealpostError
 }
 
@@ -185,7 +183,7 @@ export class GroupSender {
     return this.#answers(message, to, observer)
   }
 
-  /** Resumes a message that an earlier process has not sent to all members. */
+  /** Resumes a message that an earlier process did not send to all members. */
   restore(message: GroupMessage, observer: SendObserver): void {
     if (message.owed.size > 0) this.#askAgain(message, observer)
   }
@@ -238,7 +236,7 @@ export class GroupSender {
   }
 
   /**
-   * Records that the message is still owed to this member. Runs in the same turn as the refusal, so that after a crash
+   * Records that the message is still owed to this member. Runs synchronously with the refusal, so that after a crash
    * the message is either sent or owed.
    */
   #owe(message: GroupMessage, peer: PeerKey, observer: SendObserver): void {
@@ -258,7 +256,7 @@ export class GroupSender {
     const owed = new Set(message.owed)
     const group = this.#ports.statements.find(message.groupId)
     const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
-    // If an earlier process recorded the message in the history, this process needs a recorder.
+    // A message that an earlier process recorded in the history can only be sealed again with a recorder.
     const isSealable = message.record === undefined || observer.recorder
     const to = group && body && isSealable && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
     observer.expect(to)
@@ -273,13 +271,13 @@ export class GroupSender {
 
   /**
    * Gives up the members to whom the message is still owed, because this process ends. With a store, the next process
-   * continues.
+   * resumes them.
    */
   #giveUp({ owed }: GroupMessage, observer: SendObserver, error: SealpostError): void {
     for (const peer of owed) observer.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
   }
 
-  /** Returns the current members that have not received the message or have joined since it was sent. */
+  /** Returns the current members that lack the message, including new ones. */
   #nowOwed(group: GroupStatement, { members }: GroupMessage, owed: ReadonlySet<PeerKey>): PeerKey[] {
     const { self } = this.#ports
     if (!isGroupMember(group, self)) return []
@@ -295,15 +293,16 @@ export function notInGroup(): SealpostError {
 }
 
 /**
- * What is needed to open mail to a group or to every device of a user. The envelope contains the ticket to a body that
- * is sent with it. The group's id is sealed; the owner's statement proves whether the sender belongs to that group.
+ * The dependencies for opening mail to a group or to every device of a user. The envelope contains the ticket to a body
+ * that is sent with it. The group's id is sealed; the owner's statement proves whether the sender belongs to that
+ * group.
  */
 interface GroupOpenerPorts {
   readonly crypto: Pick<GroupCrypto, 'openBody'>
   readonly statements: GroupStatements
   /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
-  /** Retries waiting mail of this sender. */
+  /** Retries the waiting mail of this sender. */
   readonly unlock: (sender: PeerKey) => void
 }
 
@@ -317,8 +316,8 @@ export class GroupOpener {
   }
 
   /**
-   * Opens mail. `asked`: the group's statement was requested, and `unlock` follows. `later`: the broker does not have a
-   * recent enough statement.
+   * Opens mail. `asked`: the group's statement was requested, and `unlock` follows. `later`: the broker's statement is
+   * too old.
    */
   open(delivery: PushedDelivery, opened: OpenedEnvelope): OpenedMessage | { flaw: string } | 'asked' | 'later' {
     const { note, header, headerHash } = opened
@@ -331,7 +330,7 @@ export class GroupOpener {
     if (note.group === undefined) return { ok: true, header, headerHash, note, body }
     const group = this.#ports.statements.find(note.group)
     if (!group || group.epoch < note.groupEpoch!) return this.#ask(delivery)
-    // For an older epoch, membership can no longer be verified.
+    // Former members can't be verified, so accept them for older epochs.
     const isMember =
       isGroupMember(group, delivery.sender) || group.members.some((key) => this.#ports.current(key) === delivery.sender)
     if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
@@ -361,5 +360,5 @@ export function isGroupMember(group: GroupStatement, peer: PeerKey): boolean {
   return members.has(peer)
 }
 
-/** The members of each group as a set. Cached, because every received group message needs it. */
+/** Caches the members of each group as a set for received messages. */
 const memberSets = new WeakMap<GroupStatement, ReadonlySet<PeerKey>>()

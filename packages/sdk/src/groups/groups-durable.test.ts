@@ -14,7 +14,7 @@ import { groupsOf } from './groups.ts'
 
 beforeAll(() => ready())
 
-/** Returns a broker that knows one group and handles broadcasts as the test specifies. */
+/** Returns a broker that has one group and handles broadcasts as the test specifies. */
 function world() {
   const broker = new TestingBroker()
   const [ann, bob, cat, dan] = Array.from({ length: 4 }, generateIdentity)

@@ -14,7 +14,6 @@ const to = (posts: readonly OutgoingMessage[]) => numbers(posts.map((post) => po
 const receipt = {} as Receipt
 const stale = () => refusedBy('stale_roster')
 
-/** Returns a test setup with one group of three members. */
 function crew() {
   const world = groupWorld()
   const group = world.crypto.create({ name: 'crew', members: [peer(1), peer(2), peer(3)] })
@@ -28,7 +27,7 @@ describe('the statements', () => {
     statements.connected()
     expect(asked).toEqual([])
     statements.refresh(() => undefined)
-    statements.connected() // The request is still open, and the request table repeats it.
+    statements.connected() // The request table repeats the unanswered request.
     expect(asked).toEqual([NONE])
     list()
     statements.connected()

@@ -11,7 +11,6 @@ import { MemberList, MemberLists } from './member-lists.ts'
 
 export type { MemberOutcome } from './group-client.ts'
 
-/** Like `SendOptions`, without a delay and without `ifOnline`. */
 export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
   /**
    * The open state of this group. Its history records the message in the same commit that stores it for the members.
@@ -26,8 +25,8 @@ export interface PendingGroupSend {
   /** Each promise resolves when the broker has stored the envelope for this member, and rejects like that of `send`. */
   readonly members: ReadonlyMap<PeerKey, Promise<Receipt>>
   /**
-   * One outcome per member, once all outcomes are known. If the group changed in the meantime, new members are
-   * included, and removed members are refused as `stale_roster`.
+   * Resolves with one outcome per member. If the group changed in the meantime, new members are included, and removed
+   * members are refused as `stale_roster`.
    */
   readonly stored: Promise<readonly MemberOutcome[]>
 }
@@ -105,7 +104,7 @@ export class Group extends MemberList<GroupId> {
   }
 
   /**
-   * Sends to every member except this peer. The message is sealed once, and is in order with other messages to each
+   * Sends to every other member. The message is sealed once, and keeps its order relative to other messages to each
    * member. Resolves when the message is on its way.
    * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` if it was deleted; with `recordIn`,
    * `key_missing`, and `value_too_large` for an attachment whose reference exceeds a record. If the group records no
@@ -124,7 +123,7 @@ export class Group extends MemberList<GroupId> {
   }
 }
 
-/** Collects the outcomes of all members. Their promises are created when they are first accessed. */
+/** Collects the members' outcomes. Creates a promise only when it is accessed. */
 class Gathering {
   readonly #resolve: (posted: PendingGroupSend) => void
   readonly #expected = new Set<PeerKey>()
@@ -168,7 +167,7 @@ class Gathering {
   #promises(members: readonly PeerKey[]): Map<PeerKey, Promise<Receipt>> {
     if (!this.#promised) {
       this.#promised = new Map(members.map((member) => [member, withResolvers<Receipt>()]))
-      for (const { promise } of this.#promised.values()) promise.catch(() => undefined) // `stored` reports the errors too
+      for (const { promise } of this.#promised.values()) promise.catch(() => undefined) // prevents an unhandled rejection: `stored` reports the errors too
       for (const outcome of this.#outcomes) this.#tell(outcome)
     }
     return new Map([...this.#promised].map(([member, { promise }]) => [member, promise]))

@@ -11,7 +11,7 @@ export interface StatementCachePorts<Id extends string, Statement> {
   /** Reads a statement. Returns null unless its owner signed it. */
   readonly read: (bytes: Uint8Array) => Statement | null
   readonly idOf: (statement: Statement) => Id
-  /** An id that precedes all others. */
+  /** An id that sorts before all others. */
   readonly beforeAll: Id
   /** Requests the statements after this id. Reply: `listed`, or `close`. */
   readonly ask: (after: Id) => void
@@ -20,7 +20,7 @@ export interface StatementCachePorts<Id extends string, Statement> {
   readonly changed?: (statement: Statement, isNew: boolean) => void
 }
 
-/** Called with null once the statements were read. */
+/** Called with null once the statements have been read. */
 type Waiter = (error: SealpostError | null) => void
 
 /**
@@ -31,10 +31,10 @@ type Waiter = (error: SealpostError | null) => void
 export class StatementCache<Id extends string, Statement extends { readonly epoch: number }> {
   readonly #kind: StatementCachePorts<Id, Statement>
   readonly #known = new Map<Id, Statement>()
-  /** The epochs known when the current read began. Replies with older epochs are rollbacks. */
+  /** The epochs when the current read began. A reply with an older one is a rollback. */
   #floor: ReadonlyMap<Id, number> | null = null
   #waiters: Waiter[] = []
-  /** Waiters that arrived during a read. The read may already be past the statements that they need. */
+  /** Waiters that arrived during a read, which may have passed the statements that they need. */
   #nextWaiters: Waiter[] = []
 
   constructor(ports: StatementCachePorts<Id, Statement>) {
@@ -70,7 +70,6 @@ export class StatementCache<Id extends string, Statement extends { readonly epoc
     for (const waiter of done) waiter(null)
   }
 
-  /** Call when no more replies will arrive. */
   close(error: SealpostError): void {
     const waiters = [...this.#waiters, ...this.#nextWaiters]
     this.#waiters = []
@@ -79,7 +78,7 @@ export class StatementCache<Id extends string, Statement extends { readonly epoc
     for (const waiter of waiters) waiter(error)
   }
 
-  /** Call when the broker reports changed statements without a request. */
+  /** Call when the broker pushes changed statements unprompted. */
   pushed(statements: readonly Uint8Array[]): void {
     for (const bytes of statements) this.#take(bytes, null)
   }
@@ -109,8 +108,7 @@ export class StatementCache<Id extends string, Statement extends { readonly epoc
       return null
     }
     const id = this.#kind.idOf(statement)
-    // A reply may be older than a pushed statement, so it is compared only with epochs that were known at the time of
-    // the request.
+    // A reply may be older than a pushed statement, so compare it only with the epochs at the time of the request.
     const lowest = floor ? (floor.get(id) ?? 0) : (this.#known.get(id)?.epoch ?? 0)
     if (statement.epoch < lowest) this.#kind.tampered(id, 'statement_rolled_back')
     this.add(statement)
@@ -149,7 +147,7 @@ export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
     super.refresh(done)
   }
 
-  /** Reads the statements again, because changes between sessions were missed. */
+  /** Reads the statements again, because changes between sessions were not pushed. */
   connected(): void {
     if (this.#isUsed && !this.isReading) this.begin()
   }
@@ -168,7 +166,6 @@ interface MemberListDraft {
   readonly members: PeerKey[]
 }
 
-/** Returns the changed fields. */
 type MemberListEdit = (now: MemberListStatement) => { name?: string; members?: readonly PeerKey[] }
 
 interface MemberListsPorts<Id extends string, Statement> {
@@ -177,16 +174,14 @@ interface MemberListsPorts<Id extends string, Statement> {
   readonly self: PeerKey
   readonly unknown: () => SealpostError
   readonly create: (draft: MemberListDraft) => Statement
-  /** Signs the next epoch. */
   readonly change: (statement: Statement, draft: MemberListDraft) => Statement
-  /** Signs the statement that ends the list. */
   readonly end: (statement: Statement) => Statement
   readonly set: (statement: Uint8Array) => Promise<FrameOf<'groupSet'>>
   /** Advances the engine's clock and passes the cache. */
   readonly tell: <T>(happened: (cache: StatementCache<Id, Statement & MemberListStatement>) => T) => T
 }
 
-/** The groups or the pools of a mesh. Publishes the statements of this peer. */
+/** Manages the groups or the pools of a mesh, and publishes this peer's statements. */
 export class MemberLists<Id extends string, Statement extends MemberListStatement> {
   readonly #ports: MemberListsPorts<Id, Statement>
 
@@ -222,7 +217,7 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
     return this.#ports.tell((cache) => cache.find(id))
   }
 
-  /** Retries once if the list was changed by another process in the meantime. */
+  /** Retries once if another process has changed the list in the meantime. */
   async change(id: Id, edit: MemberListEdit): Promise<void> {
     for (const isLast of [false, true]) {
       const now = this.#own(id)
@@ -234,7 +229,7 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
     }
   }
 
-  /** Ends the list. After a rename, two end statements may differ, but either one is enough. */
+  /** Ends the list. After a concurrent rename, two different end statements may exist; either one ends it. */
   async end(id: Id): Promise<void> {
     const now = this.#own(id)
     if (isGroupEnded(now) || (await this.#set(this.#ports.end(now), false))) return
@@ -248,10 +243,7 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
     return statement
   }
 
-  /**
-   * Publishes a statement. Returns whether the broker accepted it; false if it is stale and this is not the last
-   * attempt.
-   */
+  /** Publishes a statement. Returns false if it is stale and this is not the last attempt. */
   async #set(statement: Statement, isLast = true): Promise<boolean> {
     const { outcome } = await this.#ports.set(statement.bytes)
     if (outcome === 'done') this.#ports.tell((cache) => cache.add(statement))
@@ -272,7 +264,7 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
     throw this.#malformed()
   }
 
-  /** Checks a new name; existing lists keep theirs. */
+  /** Normalizes a new name and checks it. */
   #chosenName(text: string): string {
     const name = tidyName(text)
     if (!isChosenName(name)) throw this.#malformed()
@@ -341,7 +333,7 @@ export abstract class MemberList<Id extends string> {
   get isOwn(): boolean {
     return this.owner === this.#lists.self
   }
-  /** Whether the owner has deleted it. A deleted pool has no members, and nobody can send to it. */
+  /** Whether the owner has deleted it. */
   get isDeleted(): boolean {
     return isGroupEnded(this.#now)
   }

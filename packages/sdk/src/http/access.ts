@@ -19,7 +19,7 @@ import { wrongBroker } from '../connection/connection.ts'
 import { backoffMs } from '../connection/timing.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 
-/** What a peer needs to identify itself to a broker that proves the pinned key. */
+/** Identifies a peer to a broker that proves the pinned key. */
 export interface PeerCredentials {
   /** `wss://host[:port]`, as for `connect`. If one address does not reply, the next one is tried. */
   readonly url: string | readonly string[]
@@ -28,7 +28,6 @@ export interface PeerCredentials {
   readonly identity: Identity
 }
 
-/** The credentials for one address. */
 type TokenTarget = PeerCredentials & { readonly url: string }
 
 /** Sends a request without a token. @throws TokenRefused if it is refused */
@@ -38,10 +37,10 @@ type UnauthenticatedRequest = (ask: {
   readonly json?: object
 }) => Promise<Record<string, unknown>>
 
-/** A refusal of `UnauthenticatedRequest`, with the broker's retry-after. */
+/** A refused `UnauthenticatedRequest`. */
 export class TokenRefused extends Error {
   readonly refusal: SealpostError
-  /** Null if the broker sent none. */
+  /** The broker's retry-after; null if it sent none. */
   readonly retryAfterMs: Millis | null
 
   constructor(refusal: SealpostError, retryAfterMs: Millis | null) {
@@ -138,7 +137,6 @@ export function bytesOf(text: unknown): Uint8Array {
  * address.
  */
 
-/** The part of the platform's `fetch` that this file uses. */
 export type FetchLike = (url: string, init: RequestInit) => Promise<Response>
 
 export class HttpAddress<Token> {
@@ -174,8 +172,8 @@ export class HttpAddresses<Token> {
   }
 
   /**
-   * Records a failure. @returns whether to try the next address without a pause, because it has not failed since the
-   * last reply
+   * Records a failure. Returns whether to try the next address immediately, because it has not failed since the last
+   * reply.
    */
   failed(address: HttpAddress<Token>): boolean {
     if (address !== this.current) return true // another request has already switched to the next address
@@ -184,7 +182,7 @@ export class HttpAddresses<Token> {
     return this.#failures % this.#all.length !== 0
   }
 
-  /** Removes and returns all tokens. Omits those for an unreachable address, which expire by themselves. */
+  /** Removes and returns all tokens except those for an unreachable address, which expire by themselves. */
   async takeTokens(): Promise<{ readonly address: HttpAddress<Token>; readonly token: Token }[]> {
     const given = this.#all.map(async (address) => ({ address, token: await address.token?.catch(() => null) }))
     const found = await Promise.all(given)
@@ -194,12 +192,9 @@ export class HttpAddresses<Token> {
   }
 }
 
-/**
- * The time limit for a reply. A running broker replies much sooner, and a suspended one must not use up the caller's
- * patience.
- */
+/** The time limit for a reply. A running broker replies much sooner; a suspended one must not use up `patienceMs`. */
 const ANSWER_WITHIN_MS = 8_000
-/** The speed of a slow line. It takes 16 s to upload a chunk of 256 KiB before the broker can reply. */
+/** The speed of a slow line, on which a chunk of 256 KiB takes 16 s. */
 const BYTES_PER_MS = 16
 /** The maximum time between two reads of a response. */
 const STALL_MS = 20_000
@@ -209,13 +204,10 @@ export const GIVE_BACK_WITHIN_MS = 1_000
 interface Answering extends Omit<RequestInit, 'signal'>, Limits {}
 
 export interface Limits {
-  /** The caller's signal. */
   readonly signal?: AbortSignal | undefined
-  /** The length of the request's body. */
   readonly bytes?: number
-  /** The time limit for the first byte of the response. It is less than the default if the caller has less time. */
+  /** The time limit for the first byte of the response. Shorter than the default if the caller has less time. */
   readonly withinMs?: Millis
-  /** The maximum time between two reads of the response. */
   readonly stallMs?: Millis
 }
 
@@ -242,9 +234,9 @@ export async function answerTo(
   }
 }
 
-/** Limits only the time spent waiting for the broker, so that a slow reader does not time out. */
+/** Limits only the time spent waiting for the broker, so that a slow reader does not cause a timeout. */
 function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; stallMs: Millis }): Response {
-  if (!answer.body || answer.status === 204) return answer // In Chromium, a 204 response has a body, but a new 204 response must not have one
+  if (!answer.body || answer.status === 204) return answer // Chromium gives a 204 response a body, with which it can't be copied
   const reader = answer.body.getReader()
   const body = new ReadableStream<Uint8Array>(
     {
@@ -279,11 +271,10 @@ export interface HttpOptions {
 
 export interface HttpAsk {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE'
-  /** The path, including the query. */
   readonly path: string
   readonly json?: object
   readonly bytes?: Uint8Array
-  /** Whether the caller checks the outcome itself if the reply is lost. If so, the request is not repeated. */
+  /** Whether the request is not repeated, because the caller checks the outcome if the reply is lost. */
   readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
 }
@@ -349,7 +340,7 @@ export class HttpAccess {
       if (status < 300) return { answer: answerOf(bytes) }
       const failure = failureOf(bytes)
       if (failure.error.code !== 'token_invalid' || token.isFresh()) return this.#turned(address, failure)
-      address.token = null // the token has expired, or a restored database does not know it
+      address.token = null // the token has expired, or the database was restored and has lost it
       return { error: asRetryable(failure.error), afterMs: 0 }
     } catch (error) {
       ask.signal?.throwIfAborted()
@@ -357,7 +348,9 @@ export class HttpAccess {
     }
   }
 
-  /** Switches to the next address. An untrusted address counts as unreachable. The last failure is reported. */
+  /**
+   * Switches to the next address, even if the current one has an untrusted certificate. The last failure is reported.
+   */
   #turned(address: HttpAddress<Token>, { error, afterMs }: Failure): Failure {
     const isOfAddress = OF_AN_ADDRESS.includes(error.code)
     if (!isOfAddress || !this.#addresses.failed(address)) return { error, afterMs }
@@ -404,18 +397,17 @@ export class HttpAccess {
 const PATIENCE_MS = 300_000
 /** The minimum time for an attempt that begins shortly before the time limit. */
 const ATTEMPT_MIN_MS = 1_000
-/** Failures that another address may not have. */
+/** Codes of failures that may be specific to one address. */
 const OF_AN_ADDRESS: readonly string[] = ['connection_lost', 'restarting', 'wrong_broker', 'certificate_untrusted']
 
 interface Failure {
   readonly error: SealpostError
-  /** The broker's retry-after, or null. */
   readonly afterMs: Millis | null
 }
 
 interface Token {
   readonly text: string
-  /** Returns whether the token has just been issued, so that a new one would not help. */
+  /** Returns whether the token was issued so recently that requesting another would not help. */
   isFresh(): boolean
 }
 
@@ -448,7 +440,7 @@ function refusalIn(bytes: Uint8Array): { code: string; retryAfterMs?: number } |
     const { code, retryAfterMs } = reply
     return { code, ...(typeof retryAfterMs === 'number' && { retryAfterMs }) }
   } catch {
-    return null // a proxy in between sent the response
+    return null
   }
 }
 

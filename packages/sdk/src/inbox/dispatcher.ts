@@ -127,7 +127,7 @@ function isPromise(answer: unknown): answer is PromiseLike<unknown> {
  * and synchronous.
  */
 
-/** A delivery and its lane. Within a lane, ids ascend in the order of acceptance. */
+/** A delivery and its lane, in which ids ascend in the order of acceptance. */
 interface LaneDelivery {
   readonly id: DeliveryId
   readonly sender: PeerKey
@@ -141,18 +141,14 @@ interface Deferral {
   readonly dueAtMs: Millis
 }
 
-/**
- * The maximum number of deliveries that are tracked per sender. Only the first ones are tracked; the broker's order
- * applies to the others.
- */
+/** The maximum number of tracked deliveries per sender. The broker's order applies to later ones. */
 const DEFERRED_MAX = 1_024
-/** The default lease. A delivery that has not returned by then has expired. */
+/** How long a deferred delivery may take to return: the default lease. After that, it counts as expired. */
 export const GRACE_MS = 30_000
-/** How long a message waits at most for another one that is deferred repeatedly. */
+/** How long a message waits for one that is deferred repeatedly. */
 export const BEHIND_MAX_MS = 120_000
 /**
- * The pause if the awaited delivery is due but has not arrived. It increases, because each return counts as a failed
- * attempt.
+ * The first pause if the awaited delivery is overdue. Pauses increase, because each return counts as a failed attempt.
  */
 const AGAIN_MS = 1_000
 
@@ -167,7 +163,7 @@ export class Deferrals {
       offs.set(id, { priority, sinceMs: former?.sinceMs ?? nowMs, dueAtMs: nowMs + afterMs })
   }
 
-  /** Returns how long this delivery must wait for earlier, deferred ones in its lane; 0 if there are none. */
+  /** Returns how long this delivery must wait for deferred ones in its lane; 0 if there are none. */
   waitMs({ id, sender, priority }: LaneDelivery, nowMs: Millis): Millis {
     const offs = this.#senders.size > 0 && this.#senders.get(sender)
     if (!offs) return 0
@@ -181,13 +177,13 @@ export class Deferrals {
     return nowMs < dueAtMs ? dueAtMs - nowMs : Math.max(AGAIN_MS, nowMs - dueAtMs)
   }
 
-  /** Call when the delivery has arrived again and was opened, or if it can never be opened. */
+  /** Call when the delivery has been opened, or can never be opened. */
   release(sender: PeerKey, id: DeliveryId): void {
     const offs = this.#senders.get(sender)
     if (offs?.delete(id) && offs.size === 0) this.#senders.delete(sender)
   }
 
-  /** Forgets all deliveries, because a new incarnation of the database numbers them differently. */
+  /** Forgets all deliveries, because a restored database reuses their numbers. */
   clear(): void {
     this.#senders.clear()
   }

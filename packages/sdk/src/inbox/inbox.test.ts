@@ -21,16 +21,13 @@ const arrival = (seq: number, sender = ALICE, streamId = STREAM): ArrivedMessage
 })
 
 const looseArrival = (no: number): ArrivedMessage => ({ ...arrival(no), stream: null, headerHash: null })
-/** Returns the message as it is pushed after a redrive. */
 const redriven = (arrived: ArrivedMessage, times = 1): ArrivedMessage => ({
   ...arrived,
   ...{ deliveryId: (arrived.deliveryId + times * 1_000) as DeliveryId, attempt: 2 },
 })
 
-/** An inbox with a store that confirms every write immediately. */
 class InboxLife {
   readonly records: Map<string, StoreRecord>
-  /** The number of changes in each batch. */
   readonly batches: number[] = []
   readonly writer: StoreWriter
   readonly inbox: Inbox<ArrivedMessage>

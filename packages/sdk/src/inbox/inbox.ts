@@ -23,22 +23,18 @@ import { type ArrivedMessage, addBounded, HashChain, SequenceTracker } from './s
  */
 export type InboxVerdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>
 
-/** A verdict on a message that was received before and is not handed out. */
 export type Repeated<Held> = 'duplicate' | { readonly running: Held } | { readonly rejected: string }
 
-/** The store for marks, and the marks from earlier processes. */
 export interface InboxPersistence {
   readonly writer: StoreWriter
   readonly records: readonly StoreRecord[]
 }
 
 /**
- * The minimum number of streams that are remembered per sender, and likewise of messages without a stream and of
- * rejected messages. The least recently used ones are dropped. When a broker dies, all messages whose settles it had
- * not committed are pushed again, and each may be in a different stream, since a sender begins up to three streams
- * whenever its process starts. A session has 512 unsettled deliveries by default, and settles wait about 20 ms for
- * their commit. A stream costs about 500 bytes, so a sender that begins one with every message costs 4 MiB, and
- * displaces only its own.
+ * The minimum number of streams that are remembered per sender, and of messages without a stream and of rejected
+ * messages. The least recently used are dropped. When a broker dies, it pushes all messages with uncommitted settles
+ * again, and each may be in a different stream. A stream costs about 500 bytes, so a sender with a new stream for every
+ * message costs 4 MiB.
  */
 const REMEMBERED_MIN = 8_192
 /** The number of remembered items per unit of credit. Settled but uncommitted messages may exceed the credit. */
@@ -46,7 +42,7 @@ const REMEMBERED_PER_CREDIT = 4
 const CREDIT_USUAL = 512
 
 interface Stream {
-  /** Ascends in the order of last use, as the store knows it. */
+  /** The position in the store's order of last use. */
   rank: number
   readonly seen: SequenceTracker
   /** Null without a store. */
@@ -55,17 +51,16 @@ interface Stream {
 }
 
 interface Sender<Held> {
-  /** The streams. The most recently used one is last. */
+  /** The streams, most recently used last. */
   readonly streams: Map<StreamId, Stream>
   lastUsed: Stream | null
   readonly running: Map<EnvelopeId, Held>
   /** Ids of messages without a stream. */
   readonly loose: Set<EnvelopeId>
-  /** Rejected messages also count as settled. */
+  /** Rejected messages, which also count as settled. */
   readonly rejected: Map<EnvelopeId, Rejection>
 }
 
-/** The last rejected delivery of a message. */
 interface Rejection {
   readonly deliveryId: DeliveryId
   readonly reason: string
@@ -84,13 +79,12 @@ export class Inbox<Held extends ArrivedMessage> {
     if (keeping) this.#restore(keeping.records)
   }
 
-  /** Returns the number of messages that are missing between this one and the highest one received in its stream. */
+  /** Returns how many messages are missing between the highest one received in its stream and this one. */
   missingBefore({ sender, stream }: ArrivedMessage): number {
     const known = stream && this.#senders.get(sender)?.streams.get(stream.streamId)
     return known ? known.seen.missingBefore(stream.seq) : 0
   }
 
-  /** Records a delivery. `held` represents the message while the application has it. */
   receive(held: Held): InboxVerdict<Held> {
     const { sender: key, envelopeId, stream } = held
     const sender = this.#senderOf(key)
@@ -102,7 +96,7 @@ export class Inbox<Held extends ArrivedMessage> {
     return verdict === 'fresh' ? freshOf(sender.rejected, envelopeId) : verdict
   }
 
-  /** Records that the application has settled the message, so that it is never handed out again. */
+  /** Marks the message as settled, so that it is never handed out again. */
   settled(held: Held): void {
     const { sender: key, envelopeId } = held
     const { rejected } = this.#senderOf(key)
@@ -110,7 +104,7 @@ export class Inbox<Held extends ArrivedMessage> {
     this.#ended(held)
   }
 
-  /** Records that the application has rejected this delivery. The message is handed out again only after a redrive. */
+  /** Marks this delivery as rejected. The message is handed out again only after a redrive. */
   rejected(held: Held, reason: string): void {
     const { sender: key, envelopeId, deliveryId } = held
     const { rejected } = this.#senderOf(key)
@@ -134,7 +128,7 @@ export class Inbox<Held extends ArrivedMessage> {
     }
   }
 
-  /** Records that the application has returned the message to the queue. */
+  /** Marks the message as returned to the queue. */
   reopened({ sender: key, envelopeId, stream }: Held): void {
     const sender = this.#senderOf(key)
     sender.running.delete(envelopeId)
@@ -205,7 +199,7 @@ export class Inbox<Held extends ArrivedMessage> {
   }
 
   /**
-   * Stores the settled numbers. The record is built when its batch is written, once for everything that was settled
+   * Stores the settled numbers. The record is built only when its batch is written, and contains all numbers settled
    * until then.
    */
   #keepMark(writer: StoreWriter, sender: PeerKey, { streamId, seq }: StreamPosition): void {
@@ -233,14 +227,14 @@ export class Inbox<Held extends ArrivedMessage> {
   }
 
   #noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): 'fresh' | 'duplicate' {
-    const isKnown = loose.delete(envelopeId) // moves it to the end, as the most recently used one
+    const isKnown = loose.delete(envelopeId) // moves it to the end, as the most recently used
     const oldest = addBounded(loose, envelopeId, this.#rememberedMax)
     if (oldest !== undefined) this.#writer?.remove(looseKey(key, oldest))
     return isKnown ? 'duplicate' : 'fresh'
   }
 }
 
-/** The reason for a rejection that the application did not make. */
+/** The reason given when the receiver, not the application, rejects a message. */
 export const TOO_OLD = 'too_old'
 
 /**
@@ -269,9 +263,9 @@ const isInboxRecord = (record: StoreRecord): record is InboxRecord =>
  * a handler may take minutes without a failed attempt.
  */
 
-/** The maximum that the broker accepts. */
+/** The maximum extension that the broker accepts. */
 const EXTEND_MS_MAX = 240_000
-/** A broker that sends 0 must not make us send extensions without a pause. */
+/** The minimum lease, because a broker that sends 0 would cause an endless stream of extensions. */
 const LEASE_MS_MIN = 20
 
 export class Leases {
@@ -280,7 +274,7 @@ export class Leases {
   readonly #requested = new Map<Millis, DeliveryId[]>()
   #leaseMs: Millis = EXTEND_MS_MAX
   #isConnected = false
-  /** No extension is due before this time. */
+  /** A lower bound for the time of the next extension. */
   #dueAtMs: Millis = Infinity
 
   connected(leaseMs: Millis): void {
@@ -288,7 +282,6 @@ export class Leases {
     this.#leaseMs = Math.max(LEASE_MS_MIN, Math.min(leaseMs, EXTEND_MS_MAX))
   }
 
-  /** Call when the session has ended. Nothing is due until the next session. */
   disconnected(): void {
     this.#isConnected = false
     this.#requested.clear()
@@ -298,12 +291,12 @@ export class Leases {
     return this.#isConnected ? this.#dueAtMs : Infinity
   }
 
-  /** Whether there are extensions that the application has requested. */
+  /** Whether the application has requested extensions. */
   get isRequested(): boolean {
     return this.#requested.size > 0
   }
 
-  /** Keeps extending the lease while the message is open. Returns whether an extension is due before `wakeAtMs`. */
+  /** Extends the lease repeatedly while the message is open. Returns whether an extension is due before `wakeAtMs`. */
   hold(message: Message): boolean {
     const dueAtMs = message.receivedAtMs + this.#leaseMs / 2
     this.#held.set(message, dueAtMs)
@@ -349,13 +342,13 @@ export class Leases {
 
 /** Passes each receipt for the messages of this peer to the application once. */
 
-/** A receipt, as the broker reports it. No peer has signed it. */
+/** A receipt, as the broker reports it. No peer signs it. */
 export interface DeliveryReceipt {
   readonly envelopeId: EnvelopeId
   readonly recipient: PeerKey
   /** `expired`, `struck_out` and `rejected` ended as dead letters. */
   readonly event: ReceiptEvent
-  /** When it happened, according to the clock of the broker's database. */
+  /** When it happened, according to the database clock. */
   readonly atMs: Millis
 }
 

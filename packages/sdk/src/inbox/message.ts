@@ -1,11 +1,9 @@
-/** Implements a received message as the application sees it. */
 import type { Note, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 
-/** What the methods of a message call. The engine implements it. */
 export interface MessageActions {
   settle(message: Message): void
   retry(message: Message, afterMs: Millis): void
@@ -22,7 +20,7 @@ export type PushedDelivery = FrameOf<'push'>['deliveries'][number] & {
 }
 
 export interface ReplyOptions extends Omit<SendOptions, 'thread' | 'hops'> {
-  /** Whether no person wrote the reply. It is refused as `no_auto_reply` if the sender declined such replies. */
+  /** Whether the reply is automatic. It is refused as `no_auto_reply` if the sender declined such replies. */
   readonly isAutomatic?: boolean
 }
 
@@ -44,7 +42,7 @@ export interface OpenedHeader {
 
 export type OpenedMessage = OpenedEnvelope & { readonly group?: MessageGroup; readonly pool?: MessagePool }
 
-/** The group of a received message, proven by the sender's box and the owner's signature. */
+/** The group of a received message, authenticated by the sender's box and the owner's signature. */
 export interface MessageGroup {
   readonly id: GroupId
   readonly name: string
@@ -59,17 +57,12 @@ export interface MessagePool {
   readonly epoch: number
 }
 
-/** The user behind a sender. */
 export interface SenderUser {
   readonly user: PeerKey
   /** Null for the user's own key. */
   readonly deviceLabel: string | null
 }
 
-/**
- * The parts of a message: the pushed delivery, the decrypted contents, and when and in which session the message
- * arrived.
- */
 export interface MessageParts {
   readonly pushed: PushedDelivery
   readonly opened: OpenedMessage
@@ -82,9 +75,9 @@ const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
 export class Message {
-  /** The author, whose key is proven by the box. */
+  /** The author, authenticated by the box. */
   readonly sender: PeerKey
-  /** The user that vouches for the sender as a device, proven by a signature; otherwise, the sender itself. */
+  /** The user that vouches for the sender as a device by a signature; otherwise, the sender itself. */
   readonly user: PeerKey
   /** The user's name for this device; null for the user's own key. */
   readonly deviceLabel: string | null
@@ -105,17 +98,16 @@ export class Message {
   readonly receivedAtMs: Millis
   /** When the message was sent, according to the sender's clock, in whole milliseconds. */
   readonly sentAtMs: Millis
-  /** The group to which the message was sent, which is proven. Null if it was not sent to a group. */
+  /** The group to which the message was sent, authenticated by the sender; null if there is none. */
   readonly group: MessageGroup | null
-  /** The pool to which the message was sent, which is proven. Null if it was not sent to a pool. */
+  /** The pool to which the message was sent, authenticated by the sender; null if there is none. */
   readonly pool: MessagePool | null
   /** @internal */
   readonly stream: StreamPosition | null
   /** @internal */
   readonly headerHash: Uint8Array | null
-  /** @internal The delivery id in the newest push. */
   deliveryId: DeliveryId
-  /** @internal The session in which that push arrived. */
+  /** @internal The session in which the newest push arrived. */
   sessionNo: number
   /** @internal */
   state: 'open' | 'settled' | 'put off' | 'rejected' = 'open'
@@ -146,15 +138,17 @@ export class Message {
     this.#terms = pushed.terms ?? null
   }
 
-  /** The conversation to which the message belongs (32 hex digits), which is proven. Null if there is none. */
+  /**
+   * The conversation to which the message belongs (32 hex digits), authenticated by the sender; null if there is none.
+   */
   get thread(): string | null {
     return this.#note?.thread ?? null
   }
-  /** The envelope to which the message replies, which is proven. Null if there is none. */
+  /** The envelope that the message replies to, as authenticated by the sender. Null if it is not a reply. */
   get inReplyTo(): EnvelopeId | null {
     return this.#note?.inReplyTo ?? null
   }
-  /** The reference to an attached file, which is proven; `attachmentOf` reads it. Null if there is none. */
+  /** The reference to an attached file, authenticated by the sender, for `attachmentOf`. Null if there is none. */
   get attachment(): string | null {
     return this.#note?.attachment ?? null
   }
@@ -166,7 +160,7 @@ export class Message {
   get isError(): boolean {
     return this.#note?.isError ?? false
   }
-  /** The user to all of whose devices the message was sent; null if it was sent in another way. */
+  /** The user to whose devices the message was sent; null if it was not sent to a user. */
   get toUser(): PeerKey | null {
     return this.#note?.user ?? null
   }
@@ -174,7 +168,7 @@ export class Message {
   get hops(): number {
     return this.#terms?.hops ?? 0
   }
-  /** Whether the sender declines replies that no person has written. */
+  /** Whether the sender declines automatic replies. */
   get noAutoReply(): boolean {
     return this.#terms?.noAutoReply ?? false
   }

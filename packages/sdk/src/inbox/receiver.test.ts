@@ -7,8 +7,8 @@ import { GRACE_MS } from './dispatcher.ts'
 import { HOLD_MS } from './stream-order.ts'
 
 /**
- * Returns a scene in which Bob has just requested all of Alice's keys. She then rotates, and he can't request them
- * again for 10 s.
+ * Returns a scene in which Bob has just requested all of Alice's keys, and she then rotates. He must wait 10 s for a
+ * new request.
  */
 function turnedTwice(): TurnsScene {
   const scene = new TurnsScene()

@@ -32,16 +32,15 @@ export interface ReceiverPorts {
   readonly users: Pick<UserStatements, 'senderUser'>
   readonly effects: Pick<PeerEffects, 'deliver' | 'emit' | 'flushSoon'>
   readonly counters: PeerCounters
-  /** Returns whether a message replies to a request, which then consumes the message. */
+  /** Returns whether a message answers a request, which then consumes it. */
   readonly isAnswer: (message: Message) => boolean
-  /** Returns whether this peer works for any pool, whose other members might open a message that this peer can't. */
-  readonly worksForPools: () => boolean
   /**
-   * The maximum time since a message was sealed; older messages are rejected. Default: 31 days without a store,
-   * Infinity with one.
+   * Returns whether this peer works for any pool, whose other members may be able to open a message that this peer
+   * can't.
    */
+  readonly worksForPools: () => boolean
+  /** The maximum age of a message; older ones are rejected. Default: 31 days without a store, Infinity with one. */
   readonly maxAgeMs?: Millis | undefined
-  /** Sends a reply to a message. */
   readonly post: (post: OutgoingMessage) => void
   /** The maximum number of unsettled deliveries. */
   readonly credit: number
@@ -49,18 +48,18 @@ export interface ReceiverPorts {
 
 type ReceiverFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | FrameOf<'extend'>
 
-/** How long a settle waits for others, because a frame for each would cost a write and a read. */
+/** How long a settle waits for others, because a separate frame costs a write and a read. */
 const SETTLE_WITHIN_MS = 100
-/** This many waiting settles fill the window, so they are sent. */
+/** The number of waiting settles that are sent immediately, because they fill the window. */
 const SETTLES_MAX = 64
-/** A larger message uses much of the broker's byte window, so it is settled without waiting. */
+/** The size from which a message is settled without waiting, because it uses much of the broker's byte window. */
 const ALONE_BYTES = 4_096
-/** A broker may push mail from a peer whose key it lacks, and find the key later. */
+/** The time after which mail from a peer without a key is retried: the broker may find the key later. */
 const KEYLESS_RETRY_MS = 60_000
 const RETRY_MAX_MS = 0xffffffff
 /**
- * After this many attempts, a pool message that can't be opened is rejected. Until then, it is returned, because each
- * member has its own box in the envelope and another one may be able to open it.
+ * The number of attempts after which a pool message that can't be opened is rejected. Until then, other members may
+ * open their own box.
  */
 const POOL_ATTEMPTS_MAX = 5
 const POOL_RETRY_MS = 1_000
@@ -78,13 +77,13 @@ export class Receiver implements EnginePart, MessageActions {
   readonly #putOffs = new Deferrals()
   #settling: DeliveryId[] = []
   #settlesMax = 0
-  /** Infinity if no settle waits; 0 to send now. */
+  /** When to send the settles: Infinity if there are none, 0 for immediately. */
   #settleAtMs: Millis = Infinity
   #retrying: FrameOf<'retry'>['items'] = []
   #rejecting: FrameOf<'reject'>['items'] = []
   readonly #leases = new Leases()
   readonly #receipts = new Receipts()
-  /** The number of the session. A delivery can only be settled in the session in which it was pushed. */
+  /** The number of the session. A delivery is settled only in the session in which it was pushed. */
   #sessionNo = 0
 
   constructor(ports: ReceiverPorts, keeping?: InboxPersistence) {
@@ -112,12 +111,11 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.disconnected()
   }
 
-  /** Call when the database has a new incarnation, because delivery ids then have a different meaning. */
+  /** Call when the database was restored, because delivery ids then have a different meaning. */
   restored(): void {
     this.#putOffs.clear()
   }
 
-  /** When a lease must be extended, or a message or a settle has waited long enough. */
   get wakeAtMs(): Millis {
     return Math.min(this.#leases.wakeAtMs, this.reorderBuffer.wakeAtMs, this.#settleAtMs)
   }
@@ -125,7 +123,7 @@ export class Receiver implements EnginePart, MessageActions {
   tick(nowMs: Millis): void {
     const due = this.reorderBuffer.takeDue(nowMs)
     for (const message of due) this.#accept(message)
-    // Runs only after all due messages are handed out, because the next message follows them in the lane.
+    // The next message follows these in its lane, so hand out all of them first.
     for (const message of due) this.#acceptNext(message)
   }
 
@@ -149,7 +147,6 @@ export class Receiver implements EnginePart, MessageActions {
     this.pushed(waiting, nowMs)
   }
 
-  /** Defers a sender's waiting messages, because the sender has no trusted key. */
   refuse(sender: PeerKey, nowMs: Millis): void {
     const waiting = this.parked.get(sender)
     if (!waiting) return
@@ -157,7 +154,6 @@ export class Receiver implements EnginePart, MessageActions {
     for (const delivery of waiting) this.#putOff(delivery, { afterMs: KEYLESS_RETRY_MS, nowMs })
   }
 
-  /** Handles receipts. Settles all of them, including repeated ones. */
   receipted(items: FrameOf<'receipts'>['items']): void {
     for (const receipt of this.#receipts.take(items)) this.#ports.effects.emit({ type: 'receipt', ...receipt })
     for (const { id } of items) this.#settleSoon(id)
@@ -229,7 +225,7 @@ export class Receiver implements EnginePart, MessageActions {
     return this.#settling.length
   }
 
-  /** Returns all settles, even those that are not due. */
+  /** Returns all settles, including those that are not due. */
   takeSettles(): readonly FrameOf<'settle'>[] {
     const settling = this.#settling
     if (settling.length === 0) return NO_FRAMES
@@ -249,7 +245,7 @@ export class Receiver implements EnginePart, MessageActions {
     else this.#takeOpened(delivery, whole, nowMs)
   }
 
-  /** Opens a delivery. `asked`, `later`: a required key or statement has not arrived. */
+  /** Opens a delivery. `asked` or `later`: a required key or statement is missing. */
   #open(delivery: PushedDelivery, nowMs: Millis): OpenedMessage | { flaw: string } | 'asked' | 'later' {
     const opened = this.#ports.opening.open(delivery, nowMs)
     if (opened === 'asked' || opened === 'later') return opened
@@ -265,23 +261,22 @@ export class Receiver implements EnginePart, MessageActions {
     else this.#takeInTurn(message, bytesOf(delivery), nowMs)
   }
 
-  /** Accepts the message immediately if it is the first in its lane and no earlier message is missing. */
+  /** Accepts the message immediately if no earlier message of its lane is held or missing. */
   #takeInTurn(message: Message, byteCount: number, nowMs: Millis): void {
     const { counters } = this.#ports
     if (this.reorderBuffer.hold(message, byteCount, nowMs)) counters.duplicates += 1
     else if (!this.#isNext(message)) counters.reordered += 1
     this.#acceptNext(message)
-    this.tick(nowMs) // The buffer may now exceed its limits.
+    this.tick(nowMs) // Enforces the buffer's limits.
   }
 
-  /** Accepts the held messages in this message's lane, up to one that still waits for an earlier message. */
+  /** Accepts the messages held in this message's lane, up to one that still waits for an earlier message. */
   #acceptNext(of: Message): void {
     const { reorderBuffer } = this
     const take = () => reorderBuffer.takeNext(of, this.#isNext)
     for (let next = take(); next; next = take()) this.#accept(next)
   }
 
-  /** Returns whether no earlier message in its stream is missing. */
   readonly #isNext = (message: Message): boolean => this.#inbox.missingBefore(message) === 0
 
   #accept(message: Message): void {
@@ -315,8 +310,7 @@ export class Receiver implements EnginePart, MessageActions {
   }
 
   /**
-   * Settles a reply, unless it has a file: once a message is settled, the key of its file is lost, so the requester
-   * settles such a reply.
+   * Settles a reply, unless it has a file: its key is lost once the message is settled, so the requester settles it.
    */
   #endAnswer(message: Message): void {
     if (message.attachment === null) this.settle(message)
@@ -338,7 +332,7 @@ export class Receiver implements EnginePart, MessageActions {
     const waiting = this.parked.get(delivery.sender)
     if (waiting) waiting.push(delivery)
     else this.parked.set(delivery.sender, [delivery])
-    this.#ports.effects.flushSoon() // to request the key
+    this.#ports.effects.flushSoon() // requests the key
   }
 
   #refuseOld(message: Message): void {
@@ -383,7 +377,7 @@ export class Receiver implements EnginePart, MessageActions {
 
   #settleIfCurrent({ sessionNo, deliveryId, pool, receipts, body, attempt }: Message): void {
     if (sessionNo !== this.#sessionNo) return
-    const isAlone = attempt > ALONE_AFTER_ATTEMPTS // the broker pushes nothing else until this delivery is settled
+    const isAlone = attempt > ALONE_AFTER_ATTEMPTS // such a delivery blocks all others until it is settled
     this.#settleSoon(deliveryId, pool || receipts !== 'none' || body.length > ALONE_BYTES || isAlone)
   }
 
@@ -404,7 +398,6 @@ export class Receiver implements EnginePart, MessageActions {
 /** Returns the size of a delivery as the broker counts it. */
 const bytesOf = ({ envelope, body }: PushedDelivery): number => envelope.length + (body?.length ?? 0)
 
-/** Returns the delivery of a frame. Copies field by field, because a spread costs four times as much. */
 function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][number]): PushedDelivery {
   const { push, terms } = delivery
   const { id, envelopeId, sender, priority, attempt, enqueuedAtMs, envelope } = push
@@ -412,12 +405,12 @@ function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][numbe
   return 'body' in delivery ? { ...fields, body: delivery.body } : fields
 }
 
-/** Returns how the sealed contents of an envelope contradict its outer fields. */
+/** Returns the contradiction between an envelope's sealed contents and its outer fields. */
 function flawOf(note: Note, { terms }: PushedDelivery): string | null {
   if (note.isEphemeral) return 'is_ephemeral'
   const isOther = note.thread !== undefined && terms && terms.thread !== NO_THREAD && terms.thread !== note.thread
   return isOther ? 'wrong_thread' : null
 }
 
-/** Replaces everything except printable ASCII in a reason, because other characters must not prevent the rejection. */
+/** Replaces all but printable ASCII, because the broker would refuse the rejection. */
 const printable = (text: string): string => text.replace(/[^ -~]/gu, '?').slice(0, REASON_MAX)

@@ -21,7 +21,7 @@ const CREDIT = 512
 const seqs = (messages: readonly TestMessage[]) => messages.map(({ stream }) => stream.seq)
 const always = () => true
 
-/** Takes the held messages of a lane as long as they may pass. */
+/** Takes the held messages of a lane while they may pass. */
 function takeAll(
   buffer: ReorderBuffer<TestMessage>,
   mayPass: (message: TestMessage) => boolean = always,

@@ -18,21 +18,20 @@ export interface ArrivedMessage {
   readonly sender: PeerKey
   readonly envelopeId: EnvelopeId
   readonly stream: StreamPosition | null
-  /** Null without a stream. */
   readonly headerHash: Uint8Array | null
 }
 
 /**
- * The maximum number of held messages, for all senders. Held messages use up the session's credit. Without this limit,
- * a sender that leaves gaps on purpose could block the mail of all others.
+ * The maximum number of held messages of all senders. Otherwise, a sender that leaves gaps could use up the session's
+ * credit.
  */
 const HELD_MAX = 64
-/** The maximum bytes of held messages. By default, a session may have 1 MiB of unsettled messages. */
+/** The maximum size of all held messages in bytes: a quarter of a session's default byte credit. */
 const HELD_BYTES_MAX = 256 * 1024
-/** How long a message is held: far less than the default lease, so that no held message is pushed again. */
+/** How long a message is held: less than the default lease, so that it is not pushed again. */
 export const HOLD_MS = 2_000
 
-/** A message with a position in its lane. A message without a stream has no order and is never held. */
+/** A message in a lane. Without a stream, it is never held. */
 export interface InLane extends ArrivedMessage {
   readonly priority: Priority
 }
@@ -45,7 +44,6 @@ interface Held<M> {
 }
 
 export class ReorderBuffer<M extends InLane> {
-  /** Ordered within each lane. */
   #held: Held<M>[] = []
   readonly #heldMax: number
 
@@ -67,7 +65,7 @@ export class ReorderBuffer<M extends InLane> {
     return atMs
   }
 
-  /** Holds a message. Returns whether it was already held, because this is another push of it. */
+  /** Holds a message. Returns whether it was already held. */
   hold(message: M, byteCount: number, nowMs: Millis): boolean {
     const lane = laneOf(message)
     const at = this.#held.findIndex((held) => held.lane === lane && held.message.envelopeId === message.envelopeId)
@@ -76,7 +74,6 @@ export class ReorderBuffer<M extends InLane> {
     return at >= 0
   }
 
-  /** Takes the first held message in the lane of `of` if it may be handed out. */
   takeNext(of: M, mayPass: (message: M) => boolean): M | undefined {
     const lane = laneOf(of)
     const first = this.#held.find((held) => held.lane === lane)
@@ -84,8 +81,8 @@ export class ReorderBuffer<M extends InLane> {
   }
 
   /**
-   * Takes messages that were held for `HOLD_MS`, and all before them, in order. If a limit is exceeded, takes the
-   * oldest lanes completely.
+   * Takes messages that were held for `HOLD_MS`, and all earlier ones in their lanes, in order. If a limit is exceeded,
+   * empties the oldest lanes.
    */
   takeDue(nowMs: Millis): M[] {
     const taken = this.#take(({ lane }, at) =>
@@ -115,9 +112,8 @@ export class ReorderBuffer<M extends InLane> {
   }
 
   /**
-   * Returns the position of a message. Within a stream, the number that the sender has sealed decides; among the
-   * streams of a lane, the delivery id decides, because ids ascend in the order of acceptance. A broker that sends
-   * wrong ids can't change the order of a stream.
+   * Returns where a message belongs. Within a stream, its sealed number decides, so a broker that sends wrong ids can't
+   * change the order; between streams, the delivery id decides.
    */
   #placeOf({ deliveryId, stream }: M, lane: string): number {
     const { streamId, seq } = stream!
@@ -141,15 +137,15 @@ const laneOf = ({ sender, priority }: InLane): string => sender + priority
  */
 
 /**
- * A recipient's queue holds 10,000 messages by default, so there can't be more gaps than that. If there are more, the
- * oldest gap counts as seen.
+ * The maximum number of ranges. A recipient's queue holds 10,000 messages by default, so more gaps can't occur; the
+ * oldest then counts as seen.
  */
 const RANGES_MAX = 16_384
 
 export class SequenceTracker {
   /** Alternating first and last numbers of the ranges: ascending, inclusive and never adjacent. */
   readonly #ranges: number[]
-  /** The highest number seen. `reopen` does not lower it, so that no gap is reported before later messages. */
+  /** The highest number seen. `reopen` does not lower it, because later messages would then report a gap. */
   #highest: number
 
   constructor(ranges: readonly number[] = []) {
@@ -165,15 +161,11 @@ export class SequenceTracker {
     return this.#ranges.slice()
   }
 
-  /** Returns how many numbers are missing between `seq` and the highest one seen. */
   missingBefore(seq: number): number {
     return this.#highest === 0 ? 0 : Math.max(0, seq - this.#highest - 1)
   }
 
-  /**
-   * Marks the number as seen. Returns -1 if it was seen before; otherwise, how many numbers are missing between it and
-   * the highest one before it.
-   */
+  /** Marks the number as seen. Returns -1 if it already was; otherwise, the size of the gap before it. */
   note(seq: number): number {
     const highest = this.#highest
     if (seq <= highest) return this.#fill(seq) ? 0 : -1
@@ -185,7 +177,6 @@ export class SequenceTracker {
     return missing
   }
 
-  /** Marks the number as not seen. */
   reopen(seq: number): void {
     const at = this.#rangeAt(seq)
     const from = this.#ranges[at]
@@ -228,7 +219,7 @@ export class SequenceTracker {
   }
 }
 
-/** Adds an item. If there are more than `max`, removes the oldest one and returns it. */
+/** Adds an item. Returns the oldest item if it was removed to keep at most `max`. */
 export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined {
   set.add(item)
   if (set.size <= max) return undefined

@@ -37,7 +37,7 @@ class World {
     this.keys.takeFrames(nowMs)
   }
 
-  /** Sends the reply with every request number that may be open. */
+  /** Replies under each request number that may be open. */
   answerHistory(bindings: KeyBindingEntry[], nowMs = 0): void {
     for (let ref = 1; ref < 9; ref++) this.keys.historyAnswered({ type: 'keyHistory', ref, bindings }, nowMs)
   }

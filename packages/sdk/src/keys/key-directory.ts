@@ -11,7 +11,6 @@ import { chunksOf } from '../outbox/lane.ts'
 import { type CryptoPort, type KeyRefusal, NO_FRAMES } from '../ports.ts'
 import type { KeyEpochs } from './key-epochs.ts'
 
-/** A verified key of a peer. */
 export interface KnownKey extends Correspondent {
   readonly notAfterMs: Millis
 }
@@ -22,7 +21,7 @@ export interface KeyDirectoryPorts {
   /** Called when the peer's key has arrived, for the first time or again. */
   readonly learned: (peer: PeerKey, key: KnownKey) => void
   readonly refused: (peer: PeerKey, reason: KeyRefusal) => void
-  /** Returns whether a later identity key has replaced `former` and now belongs to `of`. */
+  /** Returns whether `former` is an earlier identity key of the peer whose current key is `of`. */
   readonly isFormer: (former: PeerKey, of: PeerKey) => boolean
   /** Called when the peer has a new key. */
   readonly changed: (peer: PeerKey, key: KnownKey) => void
@@ -37,23 +36,22 @@ interface Known {
   readonly historyAtMs: Millis
 }
 
-/** An open request for one peer's keys. */
 interface Wish {
   /** Whether former keys are requested as well. */
   isHistory: boolean
-  /** Whether the key may have changed since the request, so that the reply is not enough. */
+  /** Whether the reply may be outdated, because the key changed after the request. */
   isStale: boolean
-  /** The epoch known at the time of the request. A reply with a lower epoch is a rollback. */
+  /** The epoch at the time of the request. A reply with a lower one is a rollback. */
   floor: number
 }
 
 type KeyQuestion = FrameOf<'lookup'> | FrameOf<'lookupHistory'>
 
-/** A request is repeated after this time, because a broker whose database is unavailable does not reply. */
+/** The time after which a request is repeated, because a broker does not reply while its database is unavailable. */
 const ASK_AGAIN_MS = 5_000
 /** Minimum time between requests for former keys of one sender, so that garbage can't cause a flood. */
 export const RECHECK_MS = 10_000
-/** A key in use is looked up again after this time, in case the notification of a change was lost. */
+/** The age at which a key in use is looked up again, in case the notification of a change was lost. */
 const REFRESH_MS = 3_600_000
 
 export class KeyDirectory {
@@ -64,7 +62,7 @@ export class KeyDirectory {
   #unsent = new Set<PeerKey>()
   /** Peers whose former keys were requested in this session, by request number. */
   readonly #histories = new Map<number, PeerKey>()
-  /** When the oldest request that is open, or was open when this field was set, was sent in this session. */
+  /** A lower bound for when the oldest open request was sent in this session. */
   #requestedAtMs: Millis = Infinity
   #ref = 0
 
@@ -72,7 +70,7 @@ export class KeyDirectory {
     this.#ports = ports
   }
 
-  /** Returns the peer's key; null if it is being requested, in which case `learned` or `refused` follows. */
+  /** Returns the peer's key. If it must be requested, returns null and later calls `learned` or `refused`. */
   find(peer: PeerKey, nowMs: Millis): KnownKey | null {
     const known = this.#known.get(peer)
     const isGood = known !== undefined && nowMs <= known.key.notAfterMs
@@ -104,14 +102,13 @@ export class KeyDirectory {
     return true
   }
 
-  /** Returns whether all keys of this peer were requested and have not arrived. */
+  /** Returns whether this peer's keys were requested and have not arrived. */
   isRechecking(peer: PeerKey): boolean {
     return this.#open.get(peer)?.isHistory === true
   }
 
   /**
-   * Returns whether the request from `recheck` is not sent yet, so that its reply will cover everything received until
-   * now.
+   * Returns whether `recheck`'s request is still unsent, in which case its reply covers everything received until now.
    */
   isRecheckUnsent(peer: PeerKey): boolean {
     return this.isRechecking(peer) && this.#unsent.has(peer)
@@ -126,14 +123,12 @@ export class KeyDirectory {
     }
   }
 
-  /** Call when the session has ended, and with it its requests. */
   disconnected(): void {
     this.#unsent = new Set(this.#open.keys())
     this.#histories.clear()
     this.#requestedAtMs = Infinity
   }
 
-  /** Whether some of the requested keys have not arrived yet. */
   get isOpen(): boolean {
     return this.#open.size > 0
   }
@@ -216,14 +211,14 @@ export class KeyDirectory {
     this.#answeredOf(peer, () => this.#ports.learned(peer, key))
   }
 
-  /** Requests the key again, because a space in this process may have seen the next key in the meantime. */
+  /** Requests the key again, because a space in this process may have seen a newer one in the meantime. */
   #rolledBack(peer: PeerKey, boxEpoch: number): void {
     const wish = this.#open.get(peer)
     if (wish && boxEpoch >= wish.floor && boxEpoch >= (this.#known.get(peer)?.key.boxEpoch ?? 0)) wish.isStale = true
     this.#refuse(peer, 'binding_rolled_back')
   }
 
-  /** Returns the former keys that this peer signed with this identity key or an earlier one, including expired keys. */
+  /** Returns the former keys signed with this or an earlier identity key, including expired ones. */
   #believed(bindings: readonly KeyBindingEntry[], peer: PeerKey, nowMs: Millis): Correspondent[] {
     const isBelieved = (binding: KeyBindingEntry) => {
       const isOwn = binding.peer === peer || this.#ports.isFormer(binding.peer, peer)
@@ -237,17 +232,17 @@ export class KeyDirectory {
     this.#answeredOf(peer, () => this.#ports.refused(peer, reason))
   }
 
-  /** Requests keys again if the reply may predate a change. */
+  /** Requests keys again if the reply may be outdated. */
   #answeredOf(peer: PeerKey, tell: () => void): void {
     const wish = this.#open.get(peer)
     this.#open.delete(peer)
-    this.#unsent.delete(peer) // a broker may send a reply before the request
+    this.#unsent.delete(peer) // A broker may send a reply unprompted.
     if (wish?.isStale) this.#want(peer, { isHistory: wish.isHistory, isStale: false })
     else tell()
   }
 }
 
-/** Returns the key as a copy: a view would keep the whole frame in memory. */
+/** Copies the key, because a view would keep the whole frame in memory. */
 function correspondent({ peer, boxKey, boxEpoch }: KeyBindingEntry): Correspondent {
   return { peerKey: peer, boxKey: boxKey.slice(), boxEpoch }
 }

@@ -24,11 +24,11 @@ const FIRST_EPOCH = 1
 
 /** @internal */
 export interface KeyEpochsPorts {
-  /** This peer, whose own key file is more reliable than any directory. */
+  /** This peer. Its key file, not a directory, has its newest key. */
   readonly self: PeerKey
   /** Stored records, of this class and others. */
   readonly records?: readonly StoreRecord[]
-  /** Default: nothing is stored. */
+  /** Stores a record. Without it, nothing is stored. */
   readonly keep?: (key: string, record: KeyEpochRecord) => void
 }
 
@@ -64,7 +64,7 @@ export class KeyEpochs {
   }
 }
 
-/** Returns the key epochs of a peer that stores them together with its mail or not at all. @internal */
+/** Returns a peer's key epochs, which are stored with its mail or not at all. @internal */
 export function keptKeyEpochs(
   self: PeerKey,
   writer: StoreWriter | null,
@@ -119,10 +119,10 @@ export async function openKeyEpochs(
 /** Rotates a peer's own keys. @internal */
 export interface OwnKeys {
   /**
-   * Signs the next key, and opens mail with it from now on: others may seal to it before we learn that it is published.
+   * Signs the next key, and opens mail with it from now on, because others may seal to it before we learn that it is
+   * published.
    */
   bindNext(next: BoxKeys, notAfterMs: Millis): KeyBinding
-  /** Seals with the key from now on. */
   activate(next: BoxKeys): void
   /** Returns a binding of another identity's box key, signed by that identity. */
   bindIdentity(next: Identity, notAfterMs: Millis): KeyBinding
@@ -136,9 +136,7 @@ export interface OwnKeys {
  */
 export const BINDING_MS = 10 * 365 * 24 * 3600_000
 
-/**
- * Publishes a key. Can be repeated if the reply is lost. @throws SealpostError `stale_epoch`, `key_refused` @internal
- */
+/** Publishes a key. Repeatable if the reply is lost. @throws SealpostError `stale_epoch`, `key_refused` @internal */
 export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKeys): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = own.bindNext(next, Date.now() + BINDING_MS)
   const { outcome } = await ask({ type: 'bind', boxKey, boxEpoch, notAfterMs, signature })

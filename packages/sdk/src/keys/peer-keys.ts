@@ -24,9 +24,8 @@ export interface PeerKeysPorts {
   /** Called when the directory has a box key of this peer that the peer itself does not have. */
   readonly ownKeyMissing: (error: SealpostError) => void
   readonly emit: (event: PeerEvent) => void
-  /** Called when the peer's key is known, so that waiting messages continue. */
+  /** Called when the peer's key is known, so that waiting messages proceed. */
   readonly unlock: (peer: PeerKey) => void
-  /** Called when the peer has no trusted key. */
   readonly refuse: (peer: PeerKey, error: SealpostError) => void
   readonly flushSoon: () => void
 }
@@ -66,7 +65,7 @@ export class PeerKeys implements EnginePart {
     this.#ports.flushSoon()
   }
 
-  /** Call when the broker reports newer keys for these peers than in its earlier replies. */
+  /** Call when the broker reports that these peers have newer keys. */
   rebound({ peers }: FrameOf<'rebound'>): void {
     this.directory.rebound(peers)
     this.#ports.flushSoon()
@@ -136,7 +135,7 @@ export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
     const nowMs = now()
     if (nowMs > atMs) {
       atMs = nowMs
-      count = view.getUint32(6) >>> 1 // leaves room to count within a millisecond
+      count = view.getUint32(6) >>> 1 // leave room for the counter within a millisecond
     } else count += 1
     view.setUint16(0, atMs / 0x100000000)
     view.setUint32(2, atMs)
@@ -162,14 +161,14 @@ export interface EnvelopeOpenerPorts {
    * be rejected.
    */
   readonly ownKeyMissing: (boxEpoch: number) => void
-  /** Called when waiting mail from this sender may be tried again. */
+  /** Called when waiting mail from this sender may be opened. */
   readonly unlock: (sender: PeerKey) => void
 }
 
 /** Opens mail from other peers with their trusted keys. Requests unknown keys. */
 export class EnvelopeOpener {
   readonly #ports: EnvelopeOpenerPorts
-  /** Mail for which all keys of the sender were requested after it arrived. */
+  /** Mail that arrived before all its sender's keys were requested. */
   readonly #rechecked = new WeakSet<IncomingEnvelope>()
   /**
    * Whether this peer has the key that the directory lists for it. This is checked once per session: a peer rotates its
@@ -184,10 +183,9 @@ export class EnvelopeOpener {
   }
 
   /**
-   * `asked`: a key was requested, and `unlock` or the directory reports its arrival. `later`: the sender's keys were
-   * requested shortly before this mail arrived, so the sender may have rotated in between; after `RECHECK_MS`, they are
-   * requested again. `does_not_open` is final: no key in the directory opens the mail, and this peer has all its own
-   * keys.
+   * `asked`: a key was requested; `unlock` or the directory reports it. `later`: the sender may have rotated since its
+   * keys were last requested; they are requested again after `RECHECK_MS`. `does_not_open` is final: no key in the
+   * directory opens the mail, and this peer has all its own keys.
    */
   open(arrival: IncomingEnvelope, nowMs: Millis): OpenVerdict | 'asked' | 'later' {
     const { crypto, keys } = this.#ports
@@ -200,7 +198,7 @@ export class EnvelopeOpener {
       const other = crypto.open(former, arrival)
       if (isAnswer(other)) return other
     }
-    // The sender may have been unlocked for another reason before the keys arrived.
+    // Retry once the keys have arrived: the sender may have been unlocked for another reason.
     if (this.#rechecked.has(arrival))
       return keys.isRechecking(sender) ? 'asked' : this.#unlessOwnKeyMissing(arrival, opened)
     if (!keys.recheck(sender, nowMs)) return 'later'
@@ -209,14 +207,14 @@ export class EnvelopeOpener {
   }
 
   /**
-   * Call for mail that waits behind another message from its sender. It shares the request for all keys of the sender
-   * if that request is not sent yet.
+   * Call for mail that waits behind another message from its sender. If the request for the sender's keys is still
+   * unsent, its reply covers this mail too.
    */
   waitsBehind(arrival: IncomingEnvelope): void {
     if (this.#ports.keys.isRecheckUnsent(arrival.sender)) this.#rechecked.add(arrival)
   }
 
-  /** Handles the key that the directory has for this peer; null if it has no trusted one. */
+  /** Handles the key that the directory lists for this peer; null if it lists no trusted one. */
   ownKeyAnswered(key: KnownKey | null): void {
     if (key && this.#ports.crypto.lacksBoxKey(key)) return this.#ports.ownKeyMissing(key.boxEpoch)
     this.#ownKey = 'held'
@@ -239,5 +237,4 @@ export class EnvelopeOpener {
   }
 }
 
-/** Returns whether the verdict is final, so that no other key could change it. */
 const isAnswer = (opened: OpenVerdict): boolean => opened.ok || opened.reason !== 'does_not_open'

@@ -1,4 +1,4 @@
-/** Implements `CryptoPort` with real cryptography. Await `ready()` of the identity package before the first call. */
+/** Implements `CryptoPort` with libsodium. Await `ready()` of the identity package first. */
 import {
   type BoxKeys,
   bindBoxKey,
@@ -47,14 +47,14 @@ export function sodiumCrypto(
     isBrokerProof: verifyBroker,
     checkCertificate: checkShardCertificate,
     checkBinding: (entry, { peer, nowMs }) => {
-      // The directory omits the mesh, so the binding is valid for our mesh or for none.
+      // The directory omits the mesh, so verify the binding as one of our mesh.
       const binding = { ...entry, peerKey: entry.peer, meshId }
       const verdict = checkKeyBinding(binding, { meshId, peerKey: peer, nowMs })
       if (verdict !== 'ok') return verdict
       try {
         sealer.prepare(binding)
       } catch {
-        // The box key has small order: sealing throws later, and opening fails.
+        // The box key has small order, so nothing can be sealed to it.
       }
       return verdict
     },
@@ -78,7 +78,7 @@ export function sodiumCrypto(
   }
 }
 
-/** All peers in a process share it, so a peer that is opened again continues above its earlier ids. */
+/** Shared by all peers of a process, so that the ids of a reopened peer still ascend. */
 const newEnvelopeId = envelopeIds()
 const randomBytes = (length: number): Uint8Array => crypto.getRandomValues(new Uint8Array(length))
 

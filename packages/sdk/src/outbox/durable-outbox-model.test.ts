@@ -49,13 +49,12 @@ type Answer = { ack: SendItem } | { nack: FrameOf<'nack'>['items'][number] }
 class Run {
   readonly broker: LaneBroker
   readonly posted = new Map<string, string[]>()
-  /** Bodies that the outbox has confirmed as stored, locally or at the broker. */
+  /** Bodies whose storage the outbox has confirmed, locally or at the broker. */
   readonly promised = new Set<string>()
   readonly records = new Map<string, StoreRecord>()
   crashes = 0
   private world!: World
   private writer!: StoreWriter
-  /** The batch in flight. */
   private batch: StoreChange[] | null = null
   private wire: SendItem[] = []
   private answers: Answer[] = []
@@ -110,7 +109,7 @@ class Run {
     this.flush()
   }
 
-  /** Stops all faults. Everything that is still known must then be stored. */
+  /** Stops all faults, after which everything still known must be stored. */
   finish(): void {
     this.take({ do: 'cut' })
     for (let round = 0; round < 500 && !(this.world.outbox.pendingCount === 0 && this.writer.isIdle); round++) {
@@ -122,7 +121,7 @@ class Run {
     }
   }
 
-  /** Checks that the bodies at the broker are the posted ones, without those that may be missing. */
+  /** Checks that the broker has exactly the posted bodies, except those that may be missing. */
   check(): void {
     expect(this.world.outbox.pendingCount).toBe(0)
     expect([...this.records.keys()]).toEqual([])

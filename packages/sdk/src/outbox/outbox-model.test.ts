@@ -1,4 +1,4 @@
-/** Tests the outbox against a broker that randomly refuses, loses replies and breaks sessions. */
+/** Tests the outbox against a broker that randomly refuses messages, loses replies and breaks sessions. */
 
 import type { FrameOf, Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
@@ -40,7 +40,6 @@ class Run {
   readonly world: World
   readonly broker: LaneBroker
   readonly posted = new Map<string, string[]>()
-  /** Frames in flight to the broker, and replies in flight back. */
   private wire: SendItem[] = []
   private answers: Answer[] = []
   private nowMs = 0
@@ -95,7 +94,7 @@ class Run {
     this.wire.push(...this.world.take(this.nowMs))
   }
 
-  /** Stops all faults. Everything must then be answered. */
+  /** Stops all faults, after which everything must be answered. */
   finish(): void {
     for (let round = 0; round < 500 && this.world.outbox.pendingCount > 0; round++) {
       this.take({ do: 'deliver', refuseShare: 0 })

@@ -11,19 +11,18 @@ import { SealpostError } from '../errors.ts'
 import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { GroupMessage, OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 
-/** Stores the body of each group message once, as long as one of its envelopes waits or is owed to a member. */
+/** Stores the body of each group message once, while one of its envelopes waits or is owed to a member. */
 export class SharedBodyStore {
   readonly #writer: StoreWriter
   /** Bodies that an earlier process stored, by id. All envelopes of a message share one object. */
   readonly restored = new Map<string, GroupMessage>()
-  /** The number of posts that need each body. */
   readonly #posts = new Map<string, number>()
 
   constructor(writer: StoreWriter) {
     this.#writer = writer
   }
 
-  /** Loads the bodies of an earlier process. `adopt` is then called for its posts. */
+  /** Loads the bodies of an earlier process, before `adopt` is called for its posts. */
   restore(records: readonly StoreRecord[]): void {
     for (const record of records) if (record.kind === 'group') this.restored.set(record.bodyId, messageOf(record))
   }
@@ -33,7 +32,7 @@ export class SharedBodyStore {
     if (this.#posts.get(message.bodyId) === 1) this.keep(message)
   }
 
-  /** Adds a post to a stored body. */
+  /** Counts a post that needs this body. */
   adopt({ bodyId }: GroupMessage): void {
     this.#posts.set(bodyId, (this.#posts.get(bodyId) ?? 0) + 1)
   }
@@ -47,7 +46,6 @@ export class SharedBodyStore {
     }
   }
 
-  /** Stores the message's current state, or deletes it if no post needs it. */
   keep(message: GroupMessage): void {
     const key = `group ${message.bodyId}`
     if (this.#posts.has(message.bodyId) || message.owed.size > 0) this.#writer.put(key, () => recordOf(message))
@@ -71,7 +69,7 @@ function recordOf({
   return { kind: 'group', ...facts, recordBytes: record?.length ?? 0, bytes: whole }
 }
 
-/** Omits undefined fields, like a store that uses JSON. */
+/** Omits undefined fields, as a JSON store does. */
 const defined = <T extends object>(terms: T): T =>
   Object.fromEntries(Object.entries(terms).filter(([, value]) => value !== undefined)) as T
 
@@ -82,7 +80,6 @@ function messageOf({ kind: _, owed, recordBytes = 0, bytes, ...facts }: SharedBo
   return { ...facts, ...parts, members: [], owed: new Set(owed) }
 }
 
-/** A post in an outbox with a store. */
 export interface PersistedMessage extends OutgoingMessage {
   readonly outboxNo: number
   /** Whether the post's record is on disk. */
@@ -100,7 +97,7 @@ export class PersistentOutbox {
   readonly #writer: StoreWriter
   #lastNo: number
 
-  /** Numbers begin at the clock's time in microseconds, so that they are not repeated after the store was emptied. */
+  /** Numbers start at the clock's microseconds, so that they do not repeat after the store was emptied. */
   constructor(writer: StoreWriter, nowMs: Millis) {
     this.#writer = writer
     this.bodies = new SharedBodyStore(writer)
@@ -138,7 +135,7 @@ export class PersistentOutbox {
     return kept
   }
 
-  /** Calls `then` when the sealed bytes are on disk. The broker must not receive them earlier. */
+  /** Calls `then` once the sealed bytes are on disk, before which the broker must not receive them. */
   sealed(entry: OutboxEntry, then: () => void): void {
     const post = entry.post as PersistedMessage
     const record = sealedRecord(entry, post)
@@ -151,7 +148,6 @@ export class PersistentOutbox {
     if (post.message) this.bodies.release(post.message)
   }
 
-  /** Returns the error for a post when its peer ends. */
   endOf(post: OutgoingMessage, cause: SealpostError): SealpostError {
     if (!(post as PersistedMessage).isKept) return cause
     return keptForLater(cause)
@@ -178,7 +174,6 @@ function sealedRecord({ envelopeId, envelope, admittedAtMs }: OutboxEntry, post:
   return { kind: 'sealed', outboxNo, terms: termsOf(post), envelopeId, admittedAtMs, bytes: envelope }
 }
 
-/** Returns the stored terms. Omits undefined fields, like a store that uses JSON. */
 function termsOf({ to, priority, ttlSeconds, terms, note, bodyId }: PersistedMessage): OutgoingTerms {
   return { to, priority, ttlSeconds, ...(terms && { terms }), ...(note && { note }), ...(bodyId && { bodyId }) }
 }

@@ -1,4 +1,4 @@
-/** Tests which members the messages to a pool are sealed for while the pool changes. */
+/** Tests for which members a message to a pool is sealed while the pool changes. */
 import type { PoolStatement } from '@sealpost/identity'
 import { readBoxes } from '@sealpost/protocol'
 import type { MeshId, PeerKey, PoolId } from '@sealpost/std'
@@ -11,7 +11,7 @@ import { PoolStatements } from './pools.ts'
 const MESH = 'ab'.repeat(16) as MeshId
 const POOL = 'f0'.repeat(32) as PoolId
 const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
-/** Returns a statement that is trusted without a signature. */
+/** Returns a statement for a crypto fake that trusts every statement. */
 function statement(epoch: number, members: readonly number[]): PoolStatement {
   const facts = { meshId: MESH, poolId: POOL, epoch, owner: keyOf(1), nonce: '00'.repeat(16), name: 'crew' }
   const pool = { ...facts, members: members.map(keyOf) }
@@ -34,7 +34,7 @@ test('a message prepared for former members names their epoch: the broker refuse
   const unused = { accepted: ignore, refused: ignore }
   const terms = { priority: 'next', ttlSeconds: 0, terms: undefined, thread: undefined } as const
   sends.send({ poolId: POOL, body: new Uint8Array(1), ...terms, ...unused })
-  // Nothing was sent yet, because there is no session.
+  // Without a session, nothing was sent.
   statements.add(statement(2, [3]))
   sends.connected({ ttlSecondsMax: 60, dedupeSeconds: 600 } as never)
   const [first] = sends.takeFrames(0)

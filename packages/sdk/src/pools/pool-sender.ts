@@ -22,7 +22,7 @@ import type { Receipt } from '../outbox/lane.ts'
 import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
 import type { AddedPartPorts, CorrespondentWaiter, CryptoPort, PeerEvent } from '../ports.ts'
 
-/** A message to a pool. Either `accepted` or `refused` is called. */
+/** A message to a pool. Calls either `accepted` or `refused`. */
 interface PoolSend {
   readonly poolId: PoolId
   readonly body: Uint8Array
@@ -44,7 +44,7 @@ interface Entry {
   /** Whether the message was already sealed again after a change to the pool. This happens at most once. */
   isSecond: boolean
   state: 'preparing' | 'waiting' | 'said' | 'done'
-  /** The statement with the members for whom the message was sealed. */
+  /** The statement whose members the message is sealed for. */
   pool: PoolStatement | null
   readers: readonly Correspondent[]
   sealed: Sealed | null
@@ -53,7 +53,7 @@ interface Entry {
 interface Sealed {
   readonly frame: FrameOf<'sendPool'>
   readonly admittedAtMs: Millis
-  /** The message is not sent before this time; Infinity while a reply is owed. */
+  /** When to send the message; Infinity while a reply is owed. */
   dueAtMs: Millis
   /** Whether the network or the broker lost a reply. If so, the message is resent even if the pool has changed. */
   mayBeStored: boolean
@@ -72,7 +72,6 @@ export class PoolSender {
   readonly #ports: PoolSenderPorts
   readonly #open = new Set<Entry>()
   readonly #byId = new Map<EnvelopeId, Entry>()
-  /** Null while there is no session. */
   #limits: OutboxLimits | null = null
   #resendForMs = RESEND_FOR_MS_MAX
 
@@ -108,7 +107,6 @@ export class PoolSender {
     for (const { sealed, state } of this.#byId.values()) if (sealed && state === 'said') sealed.mayBeStored = true
   }
 
-  /** Handles acks. Ignores items for other messages, like `nacked`. */
   acked(items: FrameOf<'ack'>['items'], nowMs: Millis): void {
     if (this.#byId.size === 0) return
     for (const { envelopeId, isDuplicate } of items) {
@@ -174,7 +172,7 @@ export class PoolSender {
     })
   }
 
-  /** Members without a trusted key are skipped. */
+  /** Collects the members' keys. Skips members without a trusted one. */
   #gather(entry: Entry, pool: PoolStatement): void {
     if (isPoolEnded(pool)) return this.#fail(entry, unknownPool())
     const { members } = pool
@@ -203,7 +201,7 @@ export class PoolSender {
       })
   }
 
-  /** Looks up the current identity key of `member`, even if a successor appears in the meantime. */
+  /** Looks up the current identity key of `member`, even if it changes in the meantime. */
   #lookup(member: PeerKey, { found, refused }: CorrespondentWaiter): void {
     const { current, lookup } = this.#ports
     const now = current(member)
@@ -216,7 +214,7 @@ export class PoolSender {
 
   #seal(entry: Entry, nowMs: Millis): void {
     const { send } = entry
-    // Not necessarily the newest known epoch, because the broker must see which members the message was sealed for.
+    // The broker must see which members the message is sealed for, so use that epoch, even if a newer one is known.
     const pool = entry.pool!
     if (send.ttlSeconds > this.#limits!.ttlSecondsMax) return this.#fail(entry, refusedBy('ttl_too_long'))
     const { crypto } = this.#ports
@@ -229,7 +227,7 @@ export class PoolSender {
       try {
         return [{ peer: to.peerKey, box: crypto.seal({ ...draft, to }).envelope }]
       } catch {
-        return [] // a box key of small order, which can't be sealed to
+        return [] // The box key has small order, so nothing can be sealed to it.
       }
     })
     if (boxes.length === 0) return this.#fail(entry, unusableKeys())
@@ -249,7 +247,7 @@ export class PoolSender {
     this.#ports.counters[entry.state === 'said' ? 'resent' : 'sent'] += 1
     entry.state = 'said'
     sealed.dueAtMs = Infinity
-    // If a stored message were refused as stale, it would be sealed again and arrive twice.
+    // A stored message must not be refused as stale, because it would be sealed again and arrive twice.
     return sealed.mayBeStored ? { ...sealed.frame, rosterEpoch: 0 } : sealed.frame
   }
 
@@ -285,10 +283,7 @@ export const unknownPool = () => new SealpostError('unknown_pool', 'There is no 
 const unusableKeys = () =>
   new SealpostError('key_refused', 'The box keys of these members are invalid: no message can be sealed to them.')
 
-/**
- * Keeps this peer joined to the pools that it works for. When a session ends, the broker forgets its joins, so they are
- * sent again in each session. If the owner removed this peer from a pool, an event reports that. Pure and synchronous.
- */
+/** The dependencies of `PoolJoins`. */
 interface PoolJoinsPorts {
   readonly emit: (event: PeerEvent) => void
   readonly flushSoon: () => void
@@ -297,7 +292,7 @@ interface PoolJoinsPorts {
 interface Join {
   credit: number
   ref: number
-  /** When the join was requested in this session; Infinity if it was not requested yet. */
+  /** When the join was sent in this session; Infinity if it was not. */
   sentAtMs: Millis
   /** Whether the broker has confirmed the join in this session. */
   isConfirmed: boolean
@@ -309,7 +304,7 @@ interface Waiter {
   refused(error: SealpostError): void
 }
 
-/** A request is repeated after this time, because a broker whose database is unavailable does not reply. */
+/** The time after which a request is repeated, because a broker does not reply while its database is unavailable. */
 const REPEAT_MS = 5_000
 
 export class PoolJoins {
@@ -338,7 +333,7 @@ export class PoolJoins {
     this.#ports.flushSoon()
   }
 
-  /** Leaves the pool. Messages that this peer holds go to other members as soon as the broker receives the request. */
+  /** Leaves the pool, which passes this peer's unsettled messages to other members. */
   leave(poolId: PoolId): void {
     const seat = this.#seats.get(poolId)
     if (!seat) return
@@ -348,7 +343,6 @@ export class PoolJoins {
     for (const waiter of seat.waiters) waiter.refused(new SealpostError('closed', 'This peer has left the pool.'))
   }
 
-  /** Call when the session has ended. Messages that this peer held go to others. */
   disconnected(): void {
     this.#leaving = []
     for (const seat of this.#seats.values()) {

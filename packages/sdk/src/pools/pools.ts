@@ -78,7 +78,7 @@ export class PoolClient implements AddedPart {
     return this.joins.isAny
   }
 
-  /** When `takeFrames` must be called next. Only read during a session. */
+  /** When `takeFrames` must be called next. Valid only during a session. */
   get wakeAtMs(): Millis {
     return Math.min(this.joins.wakeAtMs, this.sender.wakeAtMs)
   }
@@ -129,7 +129,6 @@ function readerFor(meshId: MeshId): ReadPool {
   }
 }
 
-/** Advances the engine's clock, then calls `happened` with the engine's pool client. */
 type TellPools = <T>(happened: (client: PoolClient) => T) => T
 
 export class Pools {

@@ -63,7 +63,7 @@ test('a new subscription starts over', () => {
   presence.watch(true)
   expect([presence.takeFrames(), presence.presence.size]).toEqual([[], 1])
   presence.watch(false)
-  presence.received(snapshot) // the snapshot was in flight
+  presence.received(snapshot) // The snapshot was requested earlier and arrives late.
   expect(presence.presence.size).toBe(0)
   presence.watch(true)
   expect(presence.takeFrames()).toEqual([{ type: 'watch', isOn: true }])
@@ -84,7 +84,7 @@ describe('in the client', () => {
     const off = alice.watchPresence(({ peer, availability }) => {
       if (peer === bob.key) seen.push(availability)
     })
-    await next('presence', 2) // Alice is online too
+    await next('presence', 2)
     bob.setStatus({ availability: 'dnd', summary: 'asleep' })
     await next('presence', 3)
     expect(alice.presence.get(bob.key)).toMatchObject({ isOnline: true, availability: 'dnd', summary: 'asleep' })

@@ -33,7 +33,7 @@ export class PresenceClient implements EnginePart {
   #status: FrameOf<'status'> | null = null
   #isStatusSaid = true
   #isWatching = false
-  /** Whether the broker of this session knows the subscription. */
+  /** Whether the broker has the subscription in this session. */
   #isWatched = false
 
   constructor(changed: (entry: PresenceEntry) => void) {
@@ -45,10 +45,7 @@ export class PresenceClient implements EnginePart {
     this.#isStatusSaid = false
   }
 
-  /**
-   * Starts or ends the subscription. Without one, known presence becomes outdated, so a new subscription begins with
-   * the next report.
-   */
+  /** Starts or ends the subscription. A new subscription discards the presence that is known. */
   watch(isWatching: boolean): void {
     if (isWatching === this.#isWatching) return
     this.#isWatching = isWatching
@@ -61,7 +58,7 @@ export class PresenceClient implements EnginePart {
     this.#isWatched = false
   }
 
-  /** Call when the session has ended. No presence is known until the next session. */
+  /** Call when the session has ended, after which no presence is known. */
   disconnected(): void {
     for (const entry of this.presence.values()) if (entry.isOnline) this.#note({ ...entry, isOnline: false })
   }
@@ -123,13 +120,13 @@ interface Unsealed {
 
 /** The maximum number of messages per peer that wait while its key is requested. */
 const PARKED_MAX = 64
-/** The number of ids remembered, so that a repeated message is delivered once. */
+/** The number of ids that are remembered to drop repeated messages. */
 const RECEIVED_MAX = 4_096
 const ITEM_BYTES = 128
 
 /**
- * Sends and receives ephemeral messages. They are sealed like other messages, and their notes mark them as ephemeral,
- * so that a broker can't pass one off as mail, or mail as an ephemeral message.
+ * Sends and receives ephemeral messages. Their sealed notes mark them, so that a broker can't pass one off as mail or
+ * vice versa.
  */
 export class EphemeralClient implements EnginePart {
   readonly #ports: EphemeralClientPorts
@@ -143,7 +140,7 @@ export class EphemeralClient implements EnginePart {
     this.#ports = ports
   }
 
-  /** Returns the id with which `ephemeralFailed` reports the message. @throws SealpostError `body_too_large` */
+  /** Returns the id that `ephemeralFailed` will report. @throws SealpostError `body_too_large` */
   send(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`)
@@ -162,13 +159,11 @@ export class EphemeralClient implements EnginePart {
     for (const { envelopeId, code } of items) this.#lost(envelopeId, code)
   }
 
-  /** Call when the peer's key has arrived. */
   unlock(peer: PeerKey, nowMs: Millis): void {
     for (const message of take(this.#unsealed, peer)) this.#seal(message, nowMs)
     this.received(take(this.#unopened, peer), nowMs)
   }
 
-  /** Call when the peer has no trusted key. */
   refuse(peer: PeerKey, code: SealpostCode): void {
     this.#unopened.delete(peer)
     for (const { envelopeId } of take(this.#unsealed, peer)) this.#lost(envelopeId, code)
@@ -209,7 +204,7 @@ export class EphemeralClient implements EnginePart {
       const draft = { to, envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note: { isEphemeral: true }, body }
       this.#outgoing.push({ envelopeId, recipient, envelope: crypto.seal(draft).envelope })
     } catch {
-      this.#lost(envelopeId, 'key_refused') // the box key can't be sealed to
+      this.#lost(envelopeId, 'key_refused') // the box key has small order, so nothing can be sealed to it
     }
   }
 
@@ -217,9 +212,9 @@ export class EphemeralClient implements EnginePart {
     const { sender, envelopeId } = item
     const { opening, effects, counters } = this.#ports
     const opened = opening.open(item, nowMs)
-    if (opened === 'later') return // dropped, because ephemeral messages may be dropped
+    if (opened === 'later') return // an ephemeral message may be dropped, so it does not wait
     if (opened === 'asked') {
-      park(this.#unopened, sender, item) // if too many wait, this one is dropped, because ephemeral messages may be dropped
+      park(this.#unopened, sender, item) // drops the message if too many wait, as ephemeral messages may be
       return effects.flushSoon()
     }
     const reason = !opened.ok ? opened.reason : opened.note?.isEphemeral ? null : 'not_ephemeral'

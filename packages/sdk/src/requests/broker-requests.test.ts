@@ -69,7 +69,6 @@ test('the end of the peer ends its requests', () => {
 const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 const entry = (n: number) => ({ peer: keyOf(n), name: `peer ${n}`, role: 'member' as const })
 
-/** Replies to each request with what `answer` returns, and records the requests. */
 function asking(answer: (question: { type: string; after?: PeerKey }) => Partial<FrameOf<'roster' | 'revoked'>>) {
   const asked: unknown[] = []
   const ask = (async (question: { type: string }) => {

@@ -44,7 +44,7 @@ export interface ReplyHandler<Type extends BrokerRequestType = BrokerRequestType
 interface OpenBrokerRequest {
   readonly frame: FrameOf<BrokerRequestType>
   readonly handler: ReplyHandler
-  /** When the request was sent in this session; Infinity if it was not sent yet. */
+  /** When the request was sent in this session; Infinity if it was not. */
   sentAtMs: Millis
 }
 
@@ -60,7 +60,6 @@ export class BrokerRequests implements EnginePart {
     this.#open.set(this.#ref, { frame, handler: handler as unknown as ReplyHandler, sentAtMs: Infinity })
   }
 
-  /** Whether any request has no reply. */
   get isOpen(): boolean {
     return this.#open.size > 0
   }
@@ -80,7 +79,7 @@ export class BrokerRequests implements EnginePart {
     return atMs
   }
 
-  /** Handles a reply. Ignores a reply for which there is no open request, or whose type was not requested. */
+  /** Handles a reply. Ignores one that no open request expects. */
   replied(answer: Extract<ServerFrame, BrokerReplyTo<BrokerRequestType>>): void {
     const open = this.#open.get(answer.ref)
     if (!open || REPLIES[open.frame.type] !== answer.type) return
@@ -88,7 +87,6 @@ export class BrokerRequests implements EnginePart {
     open.handler.replied(answer)
   }
 
-  /** Call when the session has ended, and with it its requests. */
   disconnected(): void {
     for (const open of this.#open.values()) open.sentAtMs = Infinity
   }
@@ -99,7 +97,7 @@ export class BrokerRequests implements EnginePart {
   }
 }
 
-/** A member of the mesh as the broker reports it. Names and roles come from the broker, unsigned. */
+/** A member of the mesh, as the broker reports it without a proof. */
 export interface MemberEntry {
   readonly peer: PeerKey
   /** The display name; empty if there is none. It does not prove an identity: compare fingerprints. */
@@ -113,7 +111,7 @@ export type RequestBroker = <Type extends BrokerRequestType>(
 
 const BEFORE_ALL = '0'.repeat(64) as PeerKey
 
-/** Lists members page by page. Stops if a broker repeats a page. */
+/** Lists members page by page. Stops if the broker repeats a page. */
 export async function listMembers(ask: RequestBroker): Promise<MemberEntry[]> {
   const all: MemberEntry[] = []
   let after = BEFORE_ALL
@@ -142,7 +140,6 @@ export interface ConsentState {
 }
 
 export interface ConsentUpdate {
-  /** Default: unchanged. */
   readonly policy?: ConsentPolicy
   /** If a key is in several of these lists, the last list that contains it applies. */
   readonly allow?: readonly PeerKey[]
@@ -211,7 +208,7 @@ interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'
 export class PeerRequests {
   readonly #open = new Set<OpenPeerRequest>()
   readonly #sealed = new Map<EnvelopeId, OpenPeerRequest>()
-  /** No deadline is earlier than this time. Cached, because it is read with every frame. */
+  /** A lower bound for the next deadline. Cached, because it is read with every frame. */
   wakeAtMs: Millis = Infinity
 
   readonly #current: (peer: PeerKey) => PeerKey
@@ -236,7 +233,7 @@ export class PeerRequests {
       },
       accepted: () => undefined,
       refused: (error) => {
-        // If `maybe_sent`, the request may be stored, and a reply may arrive.
+        // After `maybe_sent`, the request may have arrived, so keep waiting for a reply.
         if (error.code !== 'maybe_sent' && this.#end(open)) refused(error)
       },
     }

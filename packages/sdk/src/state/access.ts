@@ -1,6 +1,6 @@
 /**
- * Sends requests to the broker as this peer. Each request contains a token, which is requested if there is none or it
- * has expired. Retryable failures are retried for a limited time; others are thrown with the broker's code.
+ * Sends a peer's requests to the broker with a token, which is requested when it is missing or expired. Retryable
+ * failures are retried for a limited time; others are thrown with the broker's code.
  */
 import type { Millis } from '@sealpost/std'
 import { certificateErrorCode, certificateUntrusted } from '../connection/addresses.ts'
@@ -32,14 +32,11 @@ export interface Ask {
   readonly path: string
   readonly query?: Readonly<Record<string, string | number | undefined>>
   readonly body?: unknown
-  /**
-   * Whether the response should not be compressed, because it is urgent, or is sealed and can't be compressed. Browsers
-   * ignore this.
-   */
+  /** Whether the response must not be compressed, because it is urgent or sealed. Browsers ignore this. */
   readonly isAsItIs?: boolean
   /** The preferred media type. Default: JSON. */
   readonly accept?: string
-  /** The maximum time between two reads, for a response that may be silent for longer than the default. */
+  /** The maximum time between two reads. For responses that pause longer than the default. */
   readonly stallMs?: Millis
   readonly signal?: AbortSignal | undefined
 }
@@ -47,17 +44,16 @@ export interface Ask {
 export interface AccessOptions {
   /** How long a request is repeated while no address replies. */
   readonly patienceMs?: Millis | undefined
-  /** Aborts every request and all waits between them. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** The maximum number of attempts. With an average of at most 2.5 s, the pauses together last as long as a restart. */
+/** The maximum number of attempts. At an average pause of 2.5 s, they last as long as a restart. */
 const TRIES_MAX = 12
 const RENEW_BEFORE_MS = 60_000
 const PATIENCE_MS = 60_000
 /** The minimum time for an attempt that begins shortly before the time limit. */
 const ATTEMPT_MIN_MS = 1_000
-/** Failures that another address may not have. */
+/** Codes of failures that may be specific to one address. */
 const OF_AN_ADDRESS: readonly string[] = ['connection_lost', 'restarting', 'wrong_broker', 'certificate_untrusted']
 
 interface Token {
@@ -106,7 +102,7 @@ export class Access {
     }
   }
 
-  /** Resolves after the pause that `ask` makes between two attempts. */
+  /** Waits as `ask` does between two attempts. */
   pause(tries: number, signal?: AbortSignal): Promise<void> {
     return this.#ports.wait(backoffMs(tries, this.#ports.random), this.#either(signal))
   }
@@ -137,7 +133,7 @@ export class Access {
       const value = answer.ok ? await read(answer) : null
       this.#addresses.answered(address)
       if (answer.ok) return { value: value as T }
-      if (answer.status === 401) address.token = null // the token has expired or was revoked; the next attempt shows which
+      if (answer.status === 401) address.token = null // the token has expired or was revoked: request another
       return this.#turned(address, await refusalOf(answer))
     } catch (cause) {
       if (asked.signal?.aborted) throw new SealpostError('aborted', 'The request was aborted.', { cause })
@@ -175,7 +171,7 @@ export class Access {
     })
   }
 
-  /** Returns a token. Only one is requested at a time, even if several callers wait for it. */
+  /** Returns the token. Concurrent callers share one request. */
   async #current(address: HttpAddress<Token>, limits: Limits): Promise<Token> {
     address.token ??= this.#renew(address, limits)
     const asked = address.token
@@ -221,7 +217,6 @@ function refusalIn(cause: unknown): Refusal {
   return { error: trouble === null ? lost() : certificateUntrusted(trouble), retryAfterMs: 0 }
 }
 
-/** Refusal codes that are worth retrying. */
 const AGAIN: ReadonlySet<string> = new Set([
   'token_invalid',
   'challenge_invalid',

@@ -1,6 +1,6 @@
 /**
- * Verifies entries: the author's signature, the position, the key, and that no entry is older than one seen before. If
- * a broker withholds an entry, that is not noticed until a later entry of the same key refers to it.
+ * Verifies entries: the author's signature, the position, the key, and that no entry is older than one seen before. A
+ * withheld entry is noticed only when a later entry of the same key refers to it.
  */
 import { openEntry, readEntry, type SignedEntry } from '@sealpost/identity'
 import {
@@ -53,7 +53,6 @@ export type Tamper =
 export interface StateEvent {
   readonly type: Tamper
   readonly spaceId: SpaceId
-  /** A sentence that gives the details. */
   readonly reason: string
   /** The key hash of the entry, if the error is about an entry; 64 hex digits. */
   readonly keyHash?: string

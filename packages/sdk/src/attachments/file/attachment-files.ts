@@ -7,7 +7,6 @@ import { SealpostError } from '../../errors.ts'
 import { type Attachments, type DownloadOptions, plainBytes } from '../attachments.ts'
 import type { AttachmentSource, UploadLog } from '../upload.ts'
 
-/** The size of the buffer for reading a file. */
 const READ_BYTES = 256 * 1024
 
 /**
@@ -33,7 +32,6 @@ async function* streamFile(path: string, end: number): AsyncGenerator<Uint8Array
   }
 }
 
-/** Reads a file. Uses only one buffer, because the reader copies its contents. */
 async function* readFrom(file: FileHandle, end: number): AsyncGenerator<Uint8Array> {
   const buffer = new Uint8Array(READ_BYTES)
   for (let at = 0; at < end; ) {
@@ -88,7 +86,7 @@ async function restart(
   await fetchInto(file, attachments, attachment, options)
 }
 
-/** Writes bytes at their offset, so that two concurrent downloads write the same bytes. */
+/** Writes bytes at their offset, so that concurrent downloads can share the file. */
 async function fetchInto(
   file: FileHandle,
   attachments: Attachments,
@@ -131,7 +129,7 @@ async function isReserved(path: string): Promise<boolean> {
 export const forgetPart = (folder: string, { id }: Pick<Attachment, 'id'>): Promise<void> =>
   rm(join(folder, `.sealpost-${id}.part`), { force: true })
 
-/** The maximum length of a saved file's name. The sender has chosen the name, so it must never act as anything else. */
+/** The maximum length of a saved file's name. */
 const NAME_BYTES_MAX = 200
 /**
  * Matches separators, characters that are special in a shell or on Windows, control characters, and marks that change
@@ -163,7 +161,6 @@ export function* fileNames(given: string): Generator<string> {
   for (let n = 2; ; n++) yield `${stem} (${n})${ending}`
 }
 
-/** Shortens the stem and keeps a short extension. */
 function shortened(name: string): string {
   const [stem, ending] = parts(name)
   let kept = [...stem]
