@@ -56,7 +56,7 @@ export interface StateEvent {
   readonly reason: string
   /** The key hash of the entry, if the error is about an entry; 64 hex digits. */
   readonly keyHash?: string
-  /** The signer of the missing or wrong item, if known; for `key_refused`, the member with that key. */
+  /** The signer of the missing or wrong item, if known; for `key_refused`, the owner of that key. */
   readonly author?: PeerKey
 }
 
@@ -83,7 +83,7 @@ export class StateEntry {
   /** The value. The caller owns the bytes. */
   readonly value: Uint8Array
   readonly revision: number
-  /** The author, proven by a signature. */
+  /** The author, authenticated by a signature. */
   readonly author: PeerKey
   /** When the value was set, according to the author's clock. */
   readonly sentAtMs: Millis
@@ -105,10 +105,6 @@ export class StateEntry {
     this.atUs = fields.atUs
   }
 
-  /**
-   * Decodes the value as UTF-8.
-   * @example const text = entry.text()
-   */
   text(): string {
     return decoder.decode(this.value)
   }
@@ -145,8 +141,8 @@ export interface EntryVerifierParts {
 
 export interface Expected {
   /**
-   * Returns the lowest valid revision for the key with this hash: the one known at the time of the request. If absent,
-   * any revision is valid.
+   * Returns the lowest valid revision for a key hash: the one known at the time of the request. Default: any revision
+   * is valid.
    */
   readonly atLeast?: (keyHash: string) => number
   readonly keyHash?: string
@@ -159,7 +155,7 @@ export class EntryVerifier {
     this.#parts = parts
   }
 
-  /** Reads a line that contains an entry. @throws SealpostError `state_rolled_back`, `entry_forged` */
+  /** Verifies the entry in a line. @throws SealpostError `state_rolled_back`, `entry_forged` */
   read(line: EventLine, expected: Expected = {}): StateChange {
     const entry = this.check(line.value, { ...expected, seq: line.seq })
     if ((line.kind === 2) !== entry.isDeleted)
@@ -167,7 +163,7 @@ export class EntryVerifier {
     return this.#opened(entry, line)
   }
 
-  /** Checks and records an entry. @throws the errors of `read` */
+  /** Verifies and records an entry. @throws the errors of `read` */
   check(bytes: Uint8Array, { atLeast, keyHash, seq }: Expected & { seq: number }): SignedEntry {
     const entry = readEntry(bytes)
     if (!entry) return this.#refuse('entry_forged', 'an entry is not signed by its author')
@@ -189,7 +185,7 @@ export class EntryVerifier {
     this.#parts.memory.remember(keyHash, { revision, hash, keyEpoch, isDeleted, seq })
   }
 
-  /** Reports that there is no entry for a key with a known one. @throws SealpostError `state_rolled_back` */
+  /** Reports that the reply lacks a known entry. @throws SealpostError `state_rolled_back` */
   missing(keyHash: string): never {
     return this.#refuse('state_rolled_back', 'a known key is missing', { keyHash })
   }
@@ -239,34 +235,32 @@ export class EntryVerifier {
   }
 }
 
-/** The newest entry of a key that was seen. */
+/** The newest entry of a key that this member has seen. */
 export interface KnownEntry {
   readonly revision: number
   readonly hash: Uint8Array
   readonly keyEpoch: number
   readonly isDeleted: boolean
-  /** The event number that the broker reported, which is not signed; `SEQ_UNKNOWN` if none was reported. */
+  /** The event number, as the broker reported it without a signature; `SEQ_UNKNOWN` if it did not. */
   readonly seq: number
 }
 
 export const SEQ_UNKNOWN = Number.MAX_SAFE_INTEGER
 
-/** The newest known facts of the space. */
+/** The newest known epochs and numbers of the space. */
 export interface SpacePin {
   readonly owner: PeerKey
   /** The epoch of the space's statement. */
   readonly epoch: number
   /** The epoch of the group's statement; 0 if there is none. */
   readonly groupEpoch: number
-  /** The highest event number. */
   readonly seq: number
-  /** The highest key epoch. */
   readonly keyEpoch: number
 }
 
 /**
- * Remembers the newest entry of each key in a space, the terms, and the space's keys, so that a broker that hands out
- * older ones is detected. With a store, a later process of the member detects it too.
+ * Remembers the newest entry of each key in a space, the terms, and the space's keys, to detect a broker that hands out
+ * older ones. With a store, later processes detect it too.
  *
  * Each key takes about 150 bytes, in memory and on disk. The space's keys are stored as a grant to the member itself.
  */
@@ -278,7 +272,6 @@ export class SpaceMemory {
   #keys: Uint8Array | null = null
   #keysGroup: Uint8Array | null = null
 
-  /** `records`: the contents of the store. */
   constructor(spaceId: SpaceId, store: PeerStore | null, records: readonly StoreRecord[] = []) {
     this.#store = store && new WriteBehindStore(store)
     this.#prefix = spaceId
@@ -299,7 +292,6 @@ export class SpaceMemory {
   get keysGroup(): Uint8Array | null {
     return this.#keysGroup
   }
-  /** Returns a copy of the current state of all keys. */
   snapshot(): ReadonlyMap<string, KnownEntry> {
     return new Map(this.#entries)
   }
@@ -325,7 +317,6 @@ export class SpaceMemory {
     this.put(this.#prefix, { kind: 'space', space: this.#prefix, ...pin })
   }
 
-  /** Stores the space's keys. Resolves when they are stored. */
   keepKeys(bytes: Uint8Array, group: Uint8Array | null): Promise<void> {
     this.#keys = bytes
     this.#keysGroup = group
@@ -334,7 +325,7 @@ export class SpaceMemory {
     return this.settled()
   }
 
-  /** Forgets what is known about one key or all keys, so that the broker's current state is trusted again. */
+  /** Forgets one key or all keys, so that the broker's current state is trusted again. */
   forget(keyHash?: string): void {
     for (const known of keyHash === undefined ? [...this.#entries.keys()] : [keyHash]) {
       this.#entries.delete(known)
@@ -358,7 +349,7 @@ export class SpaceMemory {
   }
 
   #restore(record: StoreRecord): void {
-    if (!('space' in record) || record.space !== this.#prefix) return // an entry of another space, or none
+    if (!('space' in record) || record.space !== this.#prefix) return // it belongs to another space, or is not an entry
     if (record.kind === 'keys') {
       this.#keys = record.bytes
       this.#keysGroup = record.group === undefined ? null : fromBase64url(record.group)

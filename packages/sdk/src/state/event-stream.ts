@@ -1,4 +1,4 @@
-/** Reads the lines of a streamed response as they arrive. The last line marks the end. */
+/** Reads the lines of a streamed response as they arrive. */
 
 import { SealpostError } from '../errors.ts'
 import { answerMalformed, bytesOf } from '../http/access.ts'
@@ -18,7 +18,7 @@ export type StreamLine =
   | { readonly type: 'start'; readonly atUs: number | null; readonly lastSeq: number }
   | ({ readonly type: 'event' } & EventLine)
   | { readonly type: 'alive' }
-  /** `hasMore`: whether the response was a page but not the last one. */
+  /** `hasMore`: whether another page follows. */
   | { readonly type: 'end'; readonly hasMore: boolean }
 
 export interface StreamQuery {
@@ -65,7 +65,7 @@ function parsed(text: string): Record<string, unknown> {
     const line: unknown = JSON.parse(text)
     if (typeof line === 'object' && line !== null) return line as Record<string, unknown>
   } catch {
-    // the value is refused below
+    // invalid JSON is reported below
   }
   throw answerMalformed()
 }
@@ -91,10 +91,7 @@ export function timeText(us: number): string {
   return `${new Date(ms).toISOString().slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`
 }
 
-/**
- * What the reader of a streamed reply needs. It reads replies line by line, and resumes after a cut until the broker
- * marks one as complete.
- */
+/** The dependencies of `eventLines`. */
 export interface EventStreamPorts {
   readonly calls: { stream(question: StreamQuery): Promise<AsyncIterable<StreamLine>> }
   readonly pause: (tries: number, signal?: AbortSignal) => Promise<void>
@@ -107,13 +104,12 @@ interface Progress {
   query: StreamQuery['query']
   cuts: number
   isOver: boolean
-  /** Whether the reply was a page and another one follows. */
   hasMore: boolean
 }
 
 /**
- * Yields the lines of a reply. @throws SealpostError `connection_lost` if it is cut repeatedly, and the broker's
- * refusals
+ * Yields the lines of a reply, and resumes it after a cut. @throws SealpostError `connection_lost` if it is cut
+ * repeatedly, and the broker's refusals
  */
 export async function* eventLines(parts: EventStreamPorts, question: StreamQuery): AsyncGenerator<EventLine> {
   const progress: Progress = { query: question.query, cuts: 0, isOver: false, hasMore: false }
@@ -144,15 +140,13 @@ async function* oneAnswer(
       progress.isOver = !line.hasMore && question.query.follow === undefined
     }
   } catch (error) {
-    // A body that breaks off is a cut; a refusal or a malformed line is not. Only a reader that follows the events
-    // waits longer than the time limit of one request.
+    // A reader that follows the events waits for longer than the time limit of one request.
     const isFollowed = question.query.follow !== undefined
     const isFinal = error instanceof SealpostError && !(isFollowed && error.code === 'connection_lost')
     if (isFinal && !question.signal?.aborted) throw error
   }
 }
 
-/** Returns where the next reply must begin. */
 function resumed(query: StreamQuery['query'], line: StreamLine): StreamQuery['query'] {
   if (line.type !== 'event') return query
   const rest = typeof query.limit === 'number' ? { limit: query.limit - 1 } : {}
@@ -172,7 +166,7 @@ const FRONT_BYTES = 5
 const RECORD = 100
 const FIELDS = 5
 const END = -1
-/** The maximum length of a record. A value and a body have up to 68 KiB each. */
+/** The maximum length of a record: a value and a body have up to 68 KiB each. */
 const RECORD_BYTES_MAX = 256 * 1024
 
 /** Yields the records of a response. The caller expects `end` last. @throws SealpostError `answer_malformed` */
@@ -200,7 +194,7 @@ function joined(first: Uint8Array, second: Uint8Array): Uint8Array {
 
 const viewOf = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 
-/** Returns the end of the record that begins at `at`; null if it is incomplete. */
+/** Returns where the record at `at` ends; null if it is incomplete. */
 function endOf(bytes: Uint8Array, at: number): number | null {
   if (bytes.length - at < FRONT_BYTES) return null
   const length = viewOf(bytes).getInt32(at + 1)
@@ -221,10 +215,7 @@ function recordIn(bytes: Uint8Array): StreamLine {
   return { type: 'event', seq: wholeIn(seq), atUs: wholeIn(at), kind, value, body: kind === 3 ? body! : null }
 }
 
-/**
- * Returns the fields of a record. Copies each field, so that a value that an application keeps does not hold others in
- * memory.
- */
+/** Returns the fields of a record. Copies each, because a view would keep the others in memory. */
 function fieldsIn(bytes: Uint8Array, view: DataView): (Uint8Array | null)[] {
   const fields: (Uint8Array | null)[] = []
   let at = 2

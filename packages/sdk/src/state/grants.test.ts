@@ -36,7 +36,7 @@ test.each(['joined', 'none'] as const)(
     await expect(bob.state.get('topic')).rejects.toThrow(code('key_missing'))
     await ann.state.set('topic', 'after')
     expect((await bob.state.get('topic'))?.text()).toBe('after')
-    // Members that were already there still know the earlier values; others can replace them without reading them.
+    // Earlier members know the earlier values; new ones can replace values that they can't read.
     expect(await bob.state.set('other', 'mine')).toMatchObject({ revision: 2 })
     expect(await valuesOf(ann)).toEqual(['after', 'mine'])
   },
@@ -53,7 +53,7 @@ test('when a member has left, later values are under a key that it was never giv
   space.nameMembers([bob.identity])
   await bob.state.maintainKeys()
   expect(space.broker.keyEpoch).toBe(2)
-  // Ann was not notified, but the broker refuses the old key, so she checks.
+  // Ann was not notified, but the broker refuses the old key, so she looks for a newer one.
   expect(await ann.state.set('topic', 'us two')).toMatchObject({ revision: 2 })
   expect((await bob.state.get('topic'))?.text()).toBe('us two')
   const forCat = space.broker.grants.filter(({ peer }) => peer === cat.identity.signing.publicKey)

@@ -1,4 +1,4 @@
-/** Tests how a hostile broker may try to give the keys of a space to someone who must not have them. */
+/** Tests how a hostile broker may try to give the keys of a space to outsiders. */
 import { generateBoxKeys, type Identity, NO_LINK, newSpaceKey, openGrant, sealGrant } from '@sealpost/identity'
 import { expect, test } from 'vitest'
 import { KeyEpochs } from '../keys/key-epochs.ts'
@@ -10,9 +10,7 @@ import { openState } from './index.ts'
 const code = (of: string) => expect.objectContaining({ code: of })
 const keyOf = ({ signing }: Identity) => signing.publicKey
 
-/**
- * Returns a group of three members that all have the first key. The broker still serves one of them after its removal.
- */
+/** Returns a group of three members that have the first key. The broker still serves one of them after its removal. */
 async function crew(terms = {}) {
   const space = await Space.make(terms, { inGroup: 2 })
   const { broker } = space
@@ -32,7 +30,7 @@ async function crew(terms = {}) {
 
 type Crew = Awaited<ReturnType<typeof crew>>
 
-/** Checks that Cat, whom the broker still serves, can't open anything that is written from now on. */
+/** Checks that Cat, whom the broker still serves, can't open later values. */
 async function catIsOut({ broker, bob, cat }: Crew): Promise<void> {
   expect((await cat.state.status()).departed).toBe(0)
   expect(broker.keyEpoch).toBe(2)
@@ -71,7 +69,7 @@ test('a peer that joined and left between two checks of a member cannot read lat
   expect(broker.keyEpoch).toBe(1)
   broker.keptIn.add(keyOf(dave.identity))
   space.nameMembers([bob.identity, cat.identity])
-  await ann.state.maintainKeys() // She has not seen the statement that lists the peer.
+  await ann.state.maintainKeys() // Ann has not seen the statement that lists the peer, so she grants it nothing.
   await ann.state.set('topic', 'us three')
   await expect(dave.state.get('topic')).rejects.toThrow(code('key_missing'))
 })
@@ -154,7 +152,7 @@ async function rotated() {
   const opens = ({ box }: Identity) =>
     broker.grants.some((grant) => openGrant(grant.box, signing.publicKey, [box]) !== null)
   expect([opens(bob), opens(stolen)]).toEqual([true, false])
-  broker.grants = broker.grants.filter(({ peer }) => peer !== signing.publicKey) // as if the member could not open them
+  broker.grants = broker.grants.filter(({ peer }) => peer !== signing.publicKey) // simulates a member that can't open its grants
   return { space, ann, store, bob, goBack, opensForThief: () => opens(stolen) }
 }
 

@@ -20,7 +20,6 @@ import { openState } from './index.ts'
 const code = (of: string) => expect.objectContaining({ code: of })
 const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
 
-/** Creates a space with two members, and three successive values of one key. */
 async function world(terms = {}) {
   const space = await Space.make(terms)
   const [ann, bob] = [await space.open(space.owner), await space.open()]
@@ -32,7 +31,6 @@ async function world(terms = {}) {
   return { space, broker, ann, bob, values: { one, two: two!, three: three!, other: other! } }
 }
 
-/** Makes the broker include this entry in every later stream. */
 function handOut({ broker }: { broker: Space['broker'] }, value: Uint8Array | null): void {
   broker.bend = (lines) => (value ? lines.slice(0, 1).map((line) => ({ ...line, value: base64(value) })) : [])
 }
@@ -48,7 +46,7 @@ test('an older value is reported as a rollback by a member that has seen a newer
   handOut(its, its.values.two)
   await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
   await caught(its.bob, all(its.bob.state.list()), 'state_rolled_back')
-  // A member that has never seen the newer value can't detect the rollback (docs/SECURITY.md).
+  // Cat has never seen the newer value, so she can't detect the rollback (docs/SECURITY.md).
   const cat = await its.space.open()
   await its.ann.state.maintainKeys()
   expect((await cat.state.get('topic'))?.text()).toBe('two')
@@ -116,7 +114,7 @@ test('two concurrent reads of the space whose replies are swapped are not report
   expect(await first).toMatchObject({ lastSeq: 4 })
 })
 
-/** Holds back the second reply about the space until `then` resolves. The first one is for opening the state. */
+/** Delays the second reply about the space until `then` resolves. The first one opens the state. */
 function holdingBack(broker: Space['broker'], then: Promise<void>) {
   const asked = Promise.withResolvers<void>()
   let looks = 0
@@ -175,7 +173,7 @@ test('a value of another key, space or mesh is reported as forged, regardless of
   handOut(its, elsewhere.values.three)
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
   await caught(its.bob, all(its.bob.state.list()), 'entry_forged')
-  // This is true even if someone who has the keys created the value for another key, space or mesh.
+  // Someone who has the keys may have created the value for another key, space or mesh.
   const { ring, place } = keysOf(its.space)
   const { signing } = its.ann.identity
   const fields = { key: 'topic', value: new Uint8Array(3), sentAtMs: 1, revision: 1, prevHash: new Uint8Array(32) }
@@ -231,7 +229,7 @@ test('omitted, repeated and reordered events are reported', async () => {
   expect(await all(its.bob.state.history())).toHaveLength(3)
   const gap = { type: 'history_gap', keyHash: expect.any(String), author: its.ann.identity.signing.publicKey }
   expect(its.bob.told).toMatchObject([{ type: 'history_gap' }, gap])
-  // The numbers are adjusted, so only the entries reveal the change.
+  // The numbers are adjusted, so only the entries themselves reveal the change.
   its.bob.told.length = 0
   its.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2).map((line, n) => ({ ...line, seq: n + 1 }))
   const cat = await its.space.open()
@@ -267,7 +265,7 @@ test('an author detects at its next read that the broker confirmed a change and 
   await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
 })
 
-/** Makes the event with this number contain another value from now on. */
+/** Replaces the value of the event with this number. */
 function replaced(its: Awaited<ReturnType<typeof world>>, seq: number): Member {
   its.broker.bend = (lines) => lines.map((line) => (line.seq === seq ? { ...line, value: lines[0]!.value } : line))
   return its.bob
@@ -353,7 +351,7 @@ test('keys granted by a non-member, to another member or for another space are r
     broker.give((bobsKeys as typeof stranger).signing.publicKey, box, 1)
     const bob = await space.open(bobsKeys)
     expect([bob.state.hasKeys, bob.told.map(({ type }) => type)]).toEqual([false, ['grant_forged']])
-    expect(broker.grants).toEqual([]) // So a member must grant again.
+    expect(broker.grants).toEqual([]) // The broker has dropped the grants, so a member must grant again.
   }
 })
 
@@ -433,7 +431,6 @@ test('a malformed reply ends in an error, not in a crash', async () => {
   }
 })
 
-/** Returns the keys that a hostile member has. */
 function keysOf(space: Space) {
   const { owner, broker } = space
   const mine = broker.grants.find(({ peer }) => peer === owner.signing.publicKey)!

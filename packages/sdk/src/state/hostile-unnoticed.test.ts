@@ -66,13 +66,13 @@ test("two members see different states, as long as neither learns of the other's
   show(forAnn)
   expect((await ann.state.get('topic'))?.text()).toBe('for ann')
   expect([ann.told, bob.told]).toEqual([[], []])
-  // Both values have revision 4, so a member that sees the other one detects the attack.
+  // Both values have revision 4, so whoever sees both detects the attack.
   await expect(bob.state.get('topic')).rejects.toThrow(code('state_rolled_back'))
 })
 
 test('in the space of a mesh, a revoked member can still read, and so can a member that the broker fabricated', async () => {
   const { broker, ann, bob } = await world()
-  broker.keptIn.add(keyOf(bob.identity)) // although an admin has revoked the member
+  broker.keptIn.add(keyOf(bob.identity)) // the broker still serves a member that an admin has revoked
   const mallory = broker.join()
   await ann.state.maintainKeys()
   await ann.state.set('topic', 'between us')
@@ -106,7 +106,7 @@ test('a removed group member can still read while the newest statement is withhe
   await ann.state.set('topic', 'us two')
   expect((await bob.state.get('topic'))?.text()).toBe('us two')
   expect(ann.told).toEqual([])
-  // Once she has seen the newest statement, she detects a rollback, even in a later process with her store.
+  // Once she has seen the newest statement, she detects a rollback, also in a later process with her store.
   broker.group = newest
   await ann.state.maintainKeys()
   broker.group = withheld

@@ -1,6 +1,4 @@
-/**
- * Exports shared state and history. They are separate from the core, so that a page loads them only if it needs them.
- */
+/** Exports shared state and history, separately from the core, so that a page loads them only if needed. */
 import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
 import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -44,17 +42,16 @@ export interface SpaceOptions {
 export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
   /** Box keys from before a rotation, used for opening grants only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
-  /** Former identity keys. */
   readonly formerKeys?: readonly PeerKey[]
   /**
-   * Who must have signed the terms of a mesh's space. Default: the signer when it was first opened. For a group, the
+   * The required signer of the terms of a mesh's space. Default: the signer when it was first opened. For a group, the
    * signer is always the group's owner.
    */
   readonly owner?: PeerKey
   /**
-   * Stores what the member remembers beyond this process: the space's keys, and the newest entry of each key. Create it
-   * with `openFileStore`, `openIndexedDbStore` or `MemoryStore`; don't use the store of the peer. `close` closes it.
-   * Default: none; a rollback by the broker between two processes then stays unnoticed.
+   * Keeps the space's keys and the newest entry of each key beyond this process. Create it with `openFileStore`,
+   * `openIndexedDbStore` or `MemoryStore`; don't use the store of the peer. `close` closes it. Default: none; a
+   * rollback by the broker between two processes then stays unnoticed.
    */
   readonly store?: PeerStore
   /**
@@ -67,7 +64,7 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
    * Pads values so that the length of key and value together is a multiple of this. Default: 1, which means no padding.
    */
   readonly bucketBytes?: number
-  /** How often to check for members that lack keys. Default: 30 s. 0 means only when the state is opened. */
+  /** The interval at which to look for members that lack keys. Default: 30 s. 0 means only when the state is opened. */
   readonly maintainKeysEveryMs?: Millis
   /** Receives reports of the broker's misconduct. */
   readonly onEvent?: (event: StateEvent) => void
@@ -75,7 +72,6 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
   readonly ports?: Partial<AccessPorts>
 }
 
-/** Options of the state's requests. */
 export interface StateRequestOptions {
   /**
    * How long a request is repeated while no address replies, before it fails with `connection_lost`. Default: 1 minute.
@@ -104,7 +100,7 @@ export async function openState(options: OpenStateOptions): Promise<State> {
     keepTending(parts, options)
     return new State(parts)
   } catch (error) {
-    await store?.close().catch(() => undefined) // the first error is the one to report
+    await store?.close().catch(() => undefined) // report the first error, not this one
     throw error
   }
 }
@@ -173,7 +169,7 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   const { identity, meshId, formerBoxKeys = [], owner = null, bucketBytes = 1, onEvent, store = null } = options
   const { access, calls } = callsOf(options)
   const { spaceId } = calls
-  // Called in a microtask, so that an exception from the application does not end up here.
+  // A microtask keeps the application's exceptions out of this code.
   const tell = (told: TamperReport) => onEvent && queueMicrotask(() => onEvent({ ...told, spaceId }))
   const memory = new SpaceMemory(spaceId, store, records)
   const keep = memory.put.bind(memory)
@@ -189,7 +185,7 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   return { identity, access, calls, ring, memory, reader, tending, writing, reading, stop: new AbortController() }
 }
 
-/** Maintains the keys until the space is closed. After an error, tries again; readers and writers receive the error. */
+/** Maintains the keys until the space is closed. Retries after errors, which readers and writers report. */
 function keepTending(
   { tending, stop }: StateParts,
   { maintainKeysEveryMs: tendEveryMs = TEND_EVERY_MS, ports }: OpenStateOptions,
@@ -197,10 +193,10 @@ function keepTending(
   if (tendEveryMs === 0) return
   const { wait, random } = { ...PORTS, ...ports }
   const next = async (): Promise<void> => {
-    // The pause is random, so that members that open the space together don't all run at the same time.
+    // The pause is random, so that members that open the space together don't act together.
     await wait(tendEveryMs * (0.5 + random()), stop.signal)
     await tending.run().catch(() => undefined)
     return next()
   }
-  void next().catch(() => undefined) // the space was closed
+  void next().catch(() => undefined) // rejects only because the space was closed
 }

@@ -1,7 +1,4 @@
-/**
- * Tests that members with the key of the right epoch can read a group message in the history, and detect omitted
- * messages.
- */
+/** Tests that members with the right key can read a group message in the history, and detect omitted messages. */
 import { RECORD_BYTES_MAX, RECORD_NOTE_BYTES_MAX, sealBody } from '@sealpost/identity'
 import type { GroupId } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -23,7 +20,7 @@ function seal(space: Space, { state }: Member, text: string): { store: () => voi
   const store = () => {
     space.broker.append({ kind: 3, value: record, body: body.bytes })
     state.recorded(record)
-    state.recorded(record) // once for each member
+    state.recorded(record) // the SDK calls it for each member
   }
   return { store }
 }

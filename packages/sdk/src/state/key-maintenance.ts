@@ -1,7 +1,7 @@
 /**
  * Maintains the keys of a space: accepts the grants for this member, creates those that others lack, and changes to a
- * new key when someone has left, or has joined a space in which new members may not read earlier contents. The first
- * member that notices makes the change; if two do, the broker's compare-and-set on the key epoch decides.
+ * new key when someone has left, or has joined a space whose new members may not read earlier contents. Any member may
+ * make the change: the broker's compare-and-set on the key epoch decides between two.
  *
  * In a group, the owner's statement determines who has left, even if a broker denies it. In the space of a mesh, nobody
  * signs the list of members, so the broker's list decides.
@@ -41,7 +41,7 @@ type SpaceAnswer = Pick<SpaceStatus, 'lastSeq' | 'keyEpoch'>
 /** The maximum number of boxes per request. A box has about 500 bytes, unless it contains many keys. */
 const GRANTS_AT_ONCE = 256
 const BOX_BYTES_AT_ONCE = 96 * 1024
-/** The maximum number of rounds; other members may do the same concurrently. */
+/** The maximum number of rounds, because other members may make the same changes concurrently. */
 const ROUNDS_MAX = 4
 
 export class KeyMaintenance {
@@ -50,7 +50,7 @@ export class KeyMaintenance {
   #group: GroupStatement | null = null
   /** The statement with the epoch `SpaceKeyRing.groupEpoch`, if this member has seen it. */
   #vouched: GroupStatement | null = null
-  /** The last verdict on each peer's box key, so that a refusal is reported only once. */
+  /** The last verdict on each peer's box key, so that each refusal is reported once. */
   readonly #verdicts = new Map<PeerKey, string>()
 
   constructor(parts: KeyMaintenanceParts) {
@@ -72,7 +72,7 @@ export class KeyMaintenance {
   /** Returns the broker's status of the space, after checking it against the known facts. */
   async checkStatus(): Promise<SpaceStatus> {
     const { calls } = this.#parts
-    const known = this.#pin // replies may arrive in a different order than their requests
+    const known = this.#pin // Replies may arrive out of order, so compare with the facts known at the time of the reply.
     const group = await calls.group()
     const status = await calls.status()
     const space = status.statement
@@ -133,7 +133,6 @@ export class KeyMaintenance {
     }
   }
 
-  /** Loads the keys of an earlier process. */
   #restore(): void {
     const { memory, ring } = this.#parts
     const grant = memory.keys && this.#opened(memory.keys)
@@ -157,7 +156,7 @@ export class KeyMaintenance {
       if (!ring.find(keyEpoch)) return calls.grantAnew(keyEpoch)
     }
     if (ring.size > before) await this.#keepKeys()
-    // Only with a store, because otherwise the next process needs the grants again.
+    // Confirm only with a store; otherwise, the next process needs the grants again.
     if (memory.hasStore) await calls.fetched(grants.at(-1)!.keyEpoch)
   }
 
@@ -183,8 +182,8 @@ export class KeyMaintenance {
   }
 
   /**
-   * Returns whether someone outside the group was, or may have been, given the newest key. Only if this member has seen
-   * consecutive statements does it know everyone who was listed.
+   * Returns whether an outsider may have been given the newest key. Only a member that has seen every statement since
+   * knows everyone who was listed.
    */
   async #mustTurn({ historyFor }: SpaceStatement): Promise<boolean> {
     const [group, { ring }] = [this.#group, this.#parts]
@@ -202,13 +201,13 @@ export class KeyMaintenance {
     return false
   }
 
-  /** Gives keys to members that lack them. Returns whether any key was given, because another check is then useful. */
+  /** Gives keys to members that lack them. Returns whether any key was given, in which case another check is useful. */
   async #give(status: SpaceStatus): Promise<boolean> {
     const { ring } = this.#parts
     const { keyEpoch, departed, statement } = status
     if (keyEpoch === 0) return this.#turn(status)
-    if (ring.newest > keyEpoch) return this.#turn(status) // `forget` accepts a rollback, but not an old key
-    if (ring.newest < keyEpoch) return false // other members have the newest key
+    if (ring.newest > keyEpoch) return this.#turn(status) // after `forget`, the broker may be behind the ring: never continue with an old key
+    if (ring.newest < keyEpoch) return false // another member must grant us the newest key first
     const lacking = status.lacking.filter(({ peer }) => this.#belongs(peer))
     const isBarred = statement.historyFor !== 'all' && lacking.some((member) => member.keyEpoch === 0)
     if ((await this.#mustTurn(statement)) || departed > 0 || isBarred) return this.#turn(status)
@@ -216,7 +215,6 @@ export class KeyMaintenance {
     return this.#grant(lacking, { statement, expects: keyEpoch })
   }
 
-  /** Changes to the next key. */
   async #turn({ statement, keyEpoch }: SpaceStatus): Promise<boolean> {
     const { calls, ring } = this.#parts
     const members = (await calls.members()).filter(({ peer }) => this.#belongs(peer))
@@ -232,12 +230,12 @@ export class KeyMaintenance {
     const self = identity.signing.publicKey
     const boxKeys = await this.#boxKeys(members.map(({ peer }) => peer).filter((peer) => peer !== self))
     boxKeys.set(self, identity.box.publicKey)
-    // The first request includes this member's own grant, because the creator of a key must have it.
+    // The first request must contain this member's own grant, because the creator of a key must have it.
     const ordered = [...members].sort((a, b) => Number(b.peer === self) - Number(a.peer === self))
-    if (next && ordered[0]?.peer !== self) return false // only a member creates keys
+    if (next && ordered[0]?.peer !== self) return false // a former member must not create a key
     const grants = ordered.flatMap((member) => {
       const boxKey = boxKeys.get(member.peer)
-      if (!boxKey) return [] // the grant is created once the member's key has a valid binding again
+      if (!boxKey) return [] // skip the member until its key has a valid binding again
       return [{ peer: member.peer, box: this.#boxFor(member, boxKey, { statement, keyEpoch, ...(next && { next }) }) }]
     })
     let stands = expects
@@ -248,10 +246,7 @@ export class KeyMaintenance {
     return grants.length > 0
   }
 
-  /**
-   * Returns the box keys that their peers have signed and that are not older than those seen before (see
-   * `KeyDirectory`).
-   */
+  /** Returns the box keys that are signed by their peers and not older than known ones (see `KeyDirectory`). */
   async #boxKeys(peers: readonly PeerKey[]): Promise<Map<PeerKey, Uint8Array>> {
     const { calls, keyEpochs, tell } = this.#parts
     const wanted = new Map(peers.map((peer) => [peer, keyEpochs.of(peer)]))
@@ -289,16 +284,13 @@ export class KeyMaintenance {
   }
 }
 
-/** Returns a sentence about what the broker has lost; null if it has everything that is known. */
+/** Returns a description of what the broker has lost; null if it has everything that is known. */
 function lostOf({ lastSeq, keyEpoch }: SpaceAnswer, known: SpacePin): string | null {
   if (lastSeq < known.seq) return 'fewer events'
   return keyEpoch < known.keyEpoch ? 'an older key' : null
 }
 
-/**
- * Returns the first epoch whose key a member may have. It may have all keys, those since it joined, or only the newest
- * one.
- */
+/** Returns the first key epoch that a member may have: of all keys, of those since it joined, or of the newest. */
 function fromOf(
   { historyFor }: SpaceStatement,
   { granted, keyEpoch, isSelf }: { granted: number; keyEpoch: number; isSelf: boolean },

@@ -1,4 +1,4 @@
-/** Tests reactions as the application sees them, against a broker that follows the rules. */
+/** Tests an application's view of reactions, against a broker that follows the rules. */
 import { expect, test } from 'vitest'
 import { type Member, Space } from '../test/states.ts'
 import { openReactions, type Reactions, type ReactionsOptions } from './reactions.ts'
@@ -15,7 +15,7 @@ async function crew() {
   return { space, ann, bob }
 }
 
-/** Resolves once the condition holds; checks it after each change. */
+/** Resolves once the condition holds, which is checked after each change. */
 function watched() {
   let look = (): void => undefined
   const options: ReactionsOptions = { onChange: () => look() }
@@ -67,7 +67,7 @@ test('no member reacts in the name of another, and malformed values do not count
   await bob.state.set('reactions/m3', ['👍'])
   const hers = await openReactions(ann.state)
   expect(hers.targets).toEqual([])
-  await hers.add('m1', '🎉') // replaces the value that Bob wrote
+  await hers.add('m1', '🎉') // replaces Bob's value
   expect(countsOf(hers, 'm1')).toEqual({ '🎉': [1, true] })
   await hers.close()
 })

@@ -1,7 +1,7 @@
 /**
- * Counts reactions to messages as they arrive. The reactions of one member to one target are stored under one key, so
- * neither writing nor reading becomes slower with the number of reactions to a target. The broker sees neither keys nor
- * values, so it can't count them. A member counts only reactions that their author has signed.
+ * Counts reactions as they arrive. One member's reactions to one target share a key, so many reactions to a target slow
+ * down neither writes nor reads. The broker sees neither keys nor values, so it can't count them. A member counts only
+ * reactions that their author has signed.
  */
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -11,21 +11,19 @@ import type { State } from './state.ts'
 
 export interface ReactionCount {
   readonly count: number
-  /** The members that reacted, each proven by a signature. */
+  /** The members that reacted, each authenticated by a signature. */
   readonly authors: ReadonlySet<PeerKey>
-  /** Whether this member is one of them. */
   readonly isOwn: boolean
 }
 
 export interface ReactionsOptions {
-  /** Called with each target whose counts change after `openReactions` has resolved. */
   readonly onChange?: (target: string) => void
 }
 
 /** One member's reactions to one target. */
 interface Vote {
   readonly revision: number
-  /** Whether the key has a value, which may be invalid. */
+  /** Whether the key has a value, even an invalid one. */
   readonly isSet: boolean
   readonly reactions: readonly string[]
 }
@@ -35,7 +33,7 @@ const AUTHOR_HEX = 64
 export const REACTION_BYTES_MAX = 64
 /** The maximum number of reactions per member and target. */
 export const REACTIONS_MAX = 16
-/** Two processes of one member may overwrite each other's value. After this many attempts, the write fails. */
+/** The maximum number of attempts, because processes of one member may overwrite each other's value. */
 const TRIES_MAX = 16
 
 export class Reactions implements AsyncDisposable {
@@ -44,7 +42,6 @@ export class Reactions implements AsyncDisposable {
   readonly #stop = new AbortController()
   /** A member's reactions to a target, by key. */
   readonly #votes = new Map<string, Vote>()
-  /** The authors by target and reaction. */
   readonly #authors = new Map<string, Map<string, Set<PeerKey>>>()
   /** This member's last pending change, by target. */
   readonly #lanes = new Map<string, Promise<unknown>>()
@@ -66,8 +63,7 @@ export class Reactions implements AsyncDisposable {
   }
 
   /**
-   * Returns how often each reaction was given to the target, as far as this member has received the reactions. Sends no
-   * request.
+   * Returns how often each reaction was given to the target, among the reactions received so far. Sends no request.
    * @throws SealpostError the error that ended the reading of changes, such as `state_rolled_back`
    * @example const count = votes.of('message 1').get('👍')?.count ?? 0
    */
@@ -79,7 +75,6 @@ export class Reactions implements AsyncDisposable {
     return counts
   }
 
-  /** The targets that have reactions. */
   get targets(): string[] {
     return [...this.#authors.keys()]
   }
@@ -141,7 +136,7 @@ export class Reactions implements AsyncDisposable {
   async #change(target: string, next: (own: readonly string[]) => readonly string[]): Promise<void> {
     const former = this.#lanes.get(target)
     const own = Promise.resolve(former)
-      .catch(() => undefined) // the error is reported to the caller
+      .catch(() => undefined) // the caller receives the error
       .then(() => this.#inTurn(target, next))
     this.#lanes.set(target, own)
     return own.finally(() => {
@@ -174,7 +169,7 @@ export class Reactions implements AsyncDisposable {
     this.#count(place, { revision, isSet, reactions })
   }
 
-  /** Reads the current value, which another process of this member or another member has written. */
+  /** Reads the current value, written by another member or by another process of this one. */
   async #readCurrent(place: Place): Promise<void> {
     const entry = await this.#state.get(place.key)
     if (entry) this.#take(entry)
@@ -182,7 +177,7 @@ export class Reactions implements AsyncDisposable {
   }
 
   /**
-   * Counts an entry. @returns the target whose counts may have changed; null if the entry is not a reaction or not new
+   * Counts an entry. Returns the target whose counts may have changed; null if the entry is not a reaction or not new.
    */
   #take(event: StateEntry | StateDeletion): string | null {
     const place = placeOf(event.key)
@@ -241,7 +236,7 @@ function isReaction(value: unknown): value is string {
   return typeof value === 'string' && value !== '' && encoder.encode(value).length <= REACTION_BYTES_MAX
 }
 
-/** Returns the reactions in a value. Malformed values count as no reactions. */
+/** Returns the reactions in a value; none if it is malformed. */
 function reactionsIn(value: Uint8Array): string[] {
   try {
     const found: unknown = JSON.parse(decoder.decode(value))

@@ -20,7 +20,7 @@ import {
 import { type EventLine, eventLines, type StreamQuery, timeText } from './event-stream.ts'
 import type { SpaceKeyRing, SpaceService } from './space-service.ts'
 
-/** A message to the group in the history. */
+/** A message to the group, as its history contains it. */
 export interface HistoryMessage {
   readonly type: 'message'
   /** The body. The caller owns the bytes. */
@@ -28,7 +28,7 @@ export interface HistoryMessage {
   readonly thread: string | null
   /** The reference to an attached file, as in `Message`. */
   readonly attachment: string | null
-  /** The author, proven by a signature. */
+  /** The author, authenticated by a signature. */
   readonly author: PeerKey
   /** When the message was sent, according to the author's clock. */
   readonly sentAtMs: Millis
@@ -68,9 +68,9 @@ export interface WatchQuery {
   readonly signal?: AbortSignal | undefined
 }
 
-/** The number of events per page; more pages are read as needed. */
+/** The number of events per page. */
 const PAGE_MAX = 500
-/** The pause between two polls, 1 s on average, as an argument of `pause`. */
+/** The argument of `pause` between two polls, which lasts 1 s on average. */
 const POLL_PAUSE = 2
 
 export class SpaceReader {
@@ -80,7 +80,7 @@ export class SpaceReader {
     this.#parts = parts
   }
 
-  /** Yields the last entry of each key at that time, or the current one if `atUs` is null. Includes deleted entries. */
+  /** Yields the last entry of each key, including deletions, at that time; null means now. */
   async *entries(atUs: number | null, signal?: AbortSignal): AsyncGenerator<StateChange> {
     const known = atUs === null ? this.#parts.memory.snapshot() : NOTHING
     const atLeast = (keyHash: string) => known.get(keyHash)?.revision ?? 0
@@ -93,7 +93,8 @@ export class SpaceReader {
         this.#refuse({ type: 'entry_forged', reason: 'an entry is later than the requested time' })
       const change = this.#parts.reader.read(line, { atLeast })
       const keyHash = keyHashOf(line)
-      // The current entries may change while they are read, and may arrive again after a cut.
+      // Only a read of a past state must not repeat a key: current entries may change meanwhile, or be resent after a
+      // reconnect.
       if (atUs !== null && seen.has(keyHash))
         this.#report({ type: 'entry_forged', reason: 'a key was returned twice', keyHash })
       seen.add(keyHash)
@@ -127,14 +128,14 @@ export class SpaceReader {
       left -= 1
       if (left === 0) return
     }
-    // The oldest events expire, so a reply without any event proves nothing.
+    // The oldest events expire, so a reply without any does not reveal a gap.
     if (last > 0 && last < newest && toUs === undefined)
       this.#report({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
   }
 
   /**
-   * Yields the events after a number. Without a history (`isWhole` is false), yields the last value of each changed
-   * key.
+   * Yields the events after a number. If `isWhole` is false, yields only the last value of each changed key, because
+   * there is no history.
    */
   async *watch({ after, isWhole, signal }: WatchQuery): AsyncGenerator<HistoryEvent> {
     const query = { after, follow: 1 }
@@ -153,7 +154,7 @@ export class SpaceReader {
     }
   }
 
-  /** Polls, because without a history there are no events to follow. */
+  /** Polls the current values, because without a history there are no events to follow. */
   async *#poll(after: number, signal: AbortSignal | undefined): AsyncGenerator<EventLine> {
     for (let seq = after; !signal?.aborted; await this.#parts.pause(POLL_PAUSE, signal))
       for await (const line of this.#lines({ of: 'state', query: { after: seq }, signal })) {
@@ -168,7 +169,7 @@ export class SpaceReader {
     return this.#openWithNewerKey(line, change)
   }
 
-  /** Opens a change that is sealed under a newer key than ours, which may have been granted in the meantime. */
+  /** Opens a change sealed under a newer key, which may have been granted in the meantime. */
   async #openWithNewerKey(line: EventLine, change: StateChange): Promise<StateChange> {
     if (change.type !== 'sealed' || !(await this.#hasNewKeys())) return change
     return this.#parts.reader.read(line)
@@ -182,7 +183,7 @@ export class SpaceReader {
     return ring.newest > before
   }
 
-  /** The newest key epoch for which keys were looked up. Each epoch is looked up only once. */
+  /** The newest key epoch for which keys were requested, which happens once per epoch. */
   #newestTried = -1
 
   async #message(line: EventLine, chains: EventOrder): Promise<HistoryMessage | SealedMessage> {
@@ -203,7 +204,7 @@ export class SpaceReader {
     return { type: 'message', body, thread, attachment, author, sentAtMs, seq, atUs }
   }
 
-  /** Reports a gap; other misconduct ends the reading. */
+  /** Reports a gap; throws on other misconduct. */
   #report(told: TamperReport | null): void {
     if (told?.type === 'history_gap') this.#parts.tell(told)
     else if (told) this.#refuse(told)
@@ -214,9 +215,7 @@ export class SpaceReader {
     throw tampered(told)
   }
 
-  /**
-   * Checks that the reply contains all entries that were known at the time of the request and have not changed since.
-   */
+  /** Checks that the reply contains all entries that were known before the request and are unchanged. */
   #checkAll(known: ReadonlyMap<string, KnownEntry>, seen: ReadonlySet<string>): void {
     for (const [keyHash, { revision, isDeleted }] of known) {
       const isUnchanged = this.#parts.memory.find(keyHash)?.revision === revision
@@ -231,12 +230,11 @@ export class SpaceReader {
 
 const NOTHING: ReadonlyMap<string, KnownEntry> = new Map()
 
-/** Returns the key hash of an entry. */
 const keyHashOf = ({ value }: EventLine): string => toHex(value.subarray(37, 69))
 
 /**
- * The position of one reading of the history: the last event of each key and of each author's stream. It reveals
- * missing and inserted events. Each reading starts again.
+ * The last event number, and the last event of each key and author, in one reading of the history. They reveal missing
+ * and inserted events.
  */
 interface Link {
   readonly place: number
@@ -257,9 +255,7 @@ export class EventOrder {
     return Math.max(0, this.#seq)
   }
 
-  /**
-   * Checks the number of the next event. `isWhole`: whether every event is expected, not only the last one of each key.
-   */
+  /** Checks the next event's number. `isWhole`: whether all events are expected, not only the last one of each key. */
   passed(seq: number, isWhole: boolean): TamperReport | null {
     const former = this.#seq
     if (seq <= former) return { type: 'state_rolled_back', reason: `event ${seq} comes after event ${former}` }

@@ -60,7 +60,7 @@ export type EntryWriteOutcome =
   | { readonly outcome: 'conflict'; readonly entry: Uint8Array | null }
   | { readonly outcome: 'too_large' | 'quota' | 'malformed' | 'stale_key_epoch' | 'busy' | 'unknown_space' }
 
-/** On a response without events, the broker sends a keep-alive every 15 s. */
+/** The maximum silence of a response, on which the broker sends a keep-alive every 15 s. */
 const SILENT_MAX_MS = 40_000
 
 export class SpaceService {
@@ -76,7 +76,9 @@ export class SpaceService {
     this.#mesh = `/v1/meshes/${meshId}`
   }
 
-  /** Returns the status. `statement` is null unless its owner signed it. @throws SealpostError `space_unknown` */
+  /**
+   * Returns the status. `statement` is null if its owner's signature is missing. @throws SealpostError `space_unknown`
+   */
   async status(): Promise<Omit<SpaceStatus, 'statement'> & { statement: SpaceStatement | null }> {
     const reply = await this.#json({ method: 'GET', path: '' })
     return {
@@ -115,17 +117,17 @@ export class SpaceService {
     await this.#access.ask({ method: 'POST', path: this.#path('/grants'), body: { keyEpoch, expects, grants: boxes } })
   }
 
-  /** Confirms that this peer has stored the grants. */
+  /** Reports that this peer has stored the grants. */
   async fetched(keyEpoch: number): Promise<void> {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`) })
   }
 
-  /** Reports a grant that can't be opened, so that a member creates another one. */
+  /** Reports a grant that can't be opened, so that a member grants again. */
   async grantAnew(keyEpoch: number): Promise<void> {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`), query: { replace: 'true' } })
   }
 
-  /** Writes entries. The results are in the order of the entries. */
+  /** Writes entries. Returns the results in the same order. */
   async write(entries: readonly Uint8Array[]): Promise<EntryWriteOutcome[]> {
     const reply = await this.#json({ method: 'POST', path: '/entries', body: { entries: entries.map(toBase64url) } })
     const outcomes = listed(reply.outcomes).map(outcomeOf)
@@ -149,10 +151,7 @@ export class SpaceService {
     return answer.headers.get('content-type') === RECORDS ? recordsOf(answer) : linesOf(answer)
   }
 
-  /**
-   * Returns the group's newest statement with its owner's signature; null for a space of the whole mesh, or if there is
-   * none.
-   */
+  /** Returns the group's newest statement if its owner signed it; null if there is none, as in a mesh's space. */
   async group(): Promise<GroupStatement | null> {
     if ((this.spaceId as string) === this.meshId) return null
     const reply = await this.#access.json({ method: 'POST', path: '/v1/rosters', body: { groups: [this.spaceId] } })
@@ -215,9 +214,8 @@ function outcomeOf({ outcome, seq, at, entry }: Record<string, unknown>): EntryW
   }
 }
 
-/** The mesh and space to which the keys in this file belong. */
 type Place = Omit<KeyScope, 'keyEpoch'>
-/** A key that nobody has been given yet. */
+/** A key that no member has yet. */
 export interface NextKey {
   readonly keyEpoch: number
   readonly groupEpoch: number
@@ -225,14 +223,13 @@ export interface NextKey {
   readonly nameKey: Uint8Array
 }
 
-/** A sentence that explains why a grant is refused. */
 type GrantFlaw = string
 
 export class SpaceKeyRing {
   readonly #place: Place
   readonly #keys = new Map<number, Uint8Array>()
   #nameKey: Uint8Array | null = null
-  /** The group epoch of the newest key; see `KeyGrant`. */
+  /** The group epoch of the newest key (see `KeyGrant`). */
   #groupEpoch = 0
 
   constructor(place: Place) {
@@ -246,11 +243,10 @@ export class SpaceKeyRing {
   get newest(): number {
     return Math.max(0, ...this.#keys.keys())
   }
-  /** The group epoch whose members were the only ones to be given the newest key, as far as its granters know. */
+  /** The group epoch at which only members had the newest key, as far as its granters know. */
   get groupEpoch(): number {
     return this.#groupEpoch
   }
-  /** The number of space keys. */
   get size(): number {
     return this.#keys.size
   }
@@ -259,7 +255,7 @@ export class SpaceKeyRing {
     return this.#keys.get(keyEpoch) ?? null
   }
 
-  /** Accepts the new keys of a grant, all or none. The caller has checked that its granter belongs to the space. */
+  /** Accepts the new keys of a grant, all or none. The caller must check that the granter belongs to the space. */
   take(grant: KeyGrant): GrantFlaw | null {
     const { meshId, spaceId, nameKey, keys, keyEpoch, link } = grant
     if (meshId !== this.#place.meshId || spaceId !== this.#place.spaceId) return 'a grant belongs to another space'
@@ -279,12 +275,12 @@ export class SpaceKeyRing {
     return null
   }
 
-  /** Records that everyone with the newest key is still in the group at this epoch. */
+  /** Marks everyone with the newest key as a member at this group epoch. */
   vouch(groupEpoch: number): void {
     this.#groupEpoch = groupEpoch
   }
 
-  /** Generates the next key; only `take` of a grant adds it to the ring. */
+  /** Generates the next key, which joins the ring only when its grant is taken. */
   next(groupEpoch: number): NextKey {
     return { keyEpoch: this.newest + 1, groupEpoch, key: newSpaceKey(), nameKey: this.#nameKey ?? newSpaceKey() }
   }

@@ -18,10 +18,9 @@ import { SealpostError } from '../errors.ts'
 import { type EntryVerifier, noKey, noSpace, SEQ_UNKNOWN, type SpaceMemory } from './entry-verifier.ts'
 import type { EntryWriteOutcome, SpaceKeyRing, SpaceService } from './space-service.ts'
 
-/** A stored change. */
 export interface Written {
   readonly revision: number
-  /** The event number, as in `StateEntry`; null if the reply was lost and another change followed. */
+  /** The event number; null if the reply was lost and another change followed. */
   readonly seq: number | null
   readonly atUs: number | null
   readonly author: PeerKey
@@ -29,9 +28,9 @@ export interface Written {
 
 export interface KeyChange {
   readonly key: string
-  /** Null if the key is deleted. */
+  /** Null for a deletion. */
   readonly value: Uint8Array | null
-  /** If set, the write fails unless this is the current revision, or is 0 and the key has no value. */
+  /** The required current revision; 0 if the key must have no value. */
   readonly ifRevision: number | undefined
 }
 
@@ -42,20 +41,17 @@ export interface SpaceWriterParts {
   readonly reader: EntryVerifier
   readonly identity: Identity
   readonly bucketBytes: number
-  /** Checks whether the space has a newer key. */
+  /** Looks for a newer key of the space. */
   readonly tend: () => Promise<unknown>
-  /** Reads the current entry of the key with this hash. */
+  /** Reads the current entry of this key. */
   readonly lookup: (keyHash: string) => Promise<unknown>
   readonly pause: (tries: number) => Promise<void>
 }
 
-/**
- * The maximum number of attempts, since many members may write the same key. The result of the last attempt is
- * reported.
- */
+/** The maximum number of attempts, because many members may write the same key. */
 const TRIES_MAX = 16
 const BATCH_MAX = 256
-/** The maximum bytes of entries in a request. In base64, they fit into a request of 256 KB. */
+/** The maximum size of a request's entries in bytes. In base64, they fit into 256 KB. */
 const BATCH_BYTES = 128 * 1024
 
 interface PendingWrite {
@@ -83,7 +79,7 @@ export class SpaceWriter {
     const keyHash = keyHashOf(await this.#nameKey(change), change.key)
     const former = this.#lanes.get(keyHash)
     const own = Promise.resolve(former)
-      .catch(() => undefined) // the error is reported to the caller
+      .catch(() => undefined) // the caller receives the error
       .then(() => this.#inTurn(change, keyHash))
     this.#lanes.set(keyHash, own)
     return own.finally(() => {
@@ -118,7 +114,7 @@ export class SpaceWriter {
     return this.#parts.memory.find(keyHash)?.revision ?? 0
   }
 
-  /** Checks the revision. Looks the entry up if it is unknown; a known entry with another revision needs no request. */
+  /** Checks the revision. Requests the current entry only if none is known. */
   async #checkRevision({ ifRevision }: KeyChange, keyHash: string): Promise<void> {
     if (ifRevision === undefined) return
     if (ifRevision > this.#currentRevision(keyHash)) await this.#parts.lookup(keyHash)
@@ -139,7 +135,7 @@ export class SpaceWriter {
     return sealEntry(identity.signing, draft, { nameKey: ring.nameKey, spaceKey })
   }
 
-  /** Sends an entry. If the reply is lost, sends the same bytes again, which is idempotent. */
+  /** Sends an entry. If the reply is lost, sends the same bytes again, which is safe. */
   async #send(entry: SignedEntry): Promise<EntryWriteOutcome> {
     try {
       return await this.#queued(entry.bytes)
@@ -149,7 +145,6 @@ export class SpaceWriter {
     }
   }
 
-  /** Handles the outcome of a write. Returns null if another attempt is needed. */
   async #handleOutcome(
     outcome: EntryWriteOutcome,
     entry: SignedEntry,
@@ -166,7 +161,7 @@ export class SpaceWriter {
       case 'conflict': {
         const standing = this.#recordCurrent(outcome.entry, entry)
         if (standing?.revision === revision + 1 && isSameBytes(standing.prevHash, entry.hash))
-          return { revision, seq: null, atUs: null, author } // the reply was lost, and the entry has a successor
+          return { revision, seq: null, atUs: null, author } // the entry has a successor, so its event number is unknown
         const isFree = ifRevision === 0 && standing?.isDeleted
         if (ifRevision !== undefined && !isFree) throw conflict(standing?.revision ?? 0)
         return null
@@ -187,7 +182,7 @@ export class SpaceWriter {
     }
   }
 
-  /** Records the current entry, after checking it against the known one. */
+  /** Verifies the current entry against the known one, and records it. */
   #recordCurrent(bytes: Uint8Array | null, { keyHash, revision }: SignedEntry): SignedEntry | null {
     const { reader } = this.#parts
     if (bytes) return reader.check(bytes, { atLeast: () => revision - 1, keyHash, seq: SEQ_UNKNOWN })

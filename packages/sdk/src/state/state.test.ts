@@ -1,4 +1,4 @@
-/** Tests shared state as the application sees it, against a broker that follows the rules. */
+/** Tests an application's view of shared state, against a broker that follows the rules. */
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { all, Space, take } from '../test/states.ts'

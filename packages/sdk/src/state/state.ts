@@ -1,6 +1,6 @@
 /**
- * Implements the shared state of a mesh or a group, and its history, as the application sees them. The broker stores
- * only sealed data. Its replies are trusted only with the signature of a member, and are checked against known entries.
+ * Implements the application's view of the shared state and history of a mesh or group. The broker stores only sealed
+ * data; its replies must be signed by members, and are checked against known entries.
  */
 import {
   type Identity,
@@ -47,16 +47,15 @@ export interface StateParts {
   readonly tending: KeyMaintenance
   readonly writing: SpaceWriter
   readonly reading: SpaceReader
-  /** Stops the background work when it is aborted. */
   readonly stop: AbortController
 }
 
 export class State implements MessageRecorder, AsyncDisposable {
   readonly spaceId: SpaceId
   readonly #parts: StateParts
-  /** The next positions in those streams of this process whose last message is stored, least recently used first. */
+  /** The next positions of this process's streams whose last message is stored, least recently used first. */
   readonly #streams: RecordPosition[] = []
-  /** The next positions after records that are not known to be stored. */
+  /** The next position after each record that may not be stored. */
   readonly #sealed = new WeakMap<Uint8Array, RecordPosition>()
 
   /** Use `openState` instead. @internal */
@@ -65,7 +64,6 @@ export class State implements MessageRecorder, AsyncDisposable {
     this.spaceId = parts.calls.spaceId
   }
 
-  /** The key of this member. */
   get self(): PeerKey {
     return this.#parts.identity.signing.publicKey
   }
@@ -169,8 +167,8 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Called by the SDK for `group.send(text, { recordIn: state })`, like `sealRecord` and `recorded`. Checks that the
-   * note fits into a record.
+   * Checks that the note fits into a record. The SDK calls this, `sealRecord` and `recorded` for `group.send(text, {
+   * recordIn: state })`.
    */
   checkNote(note: Note | undefined): void {
     if (!this.hasKeys) throw noKey()
@@ -183,8 +181,8 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Seals a record. It never refers to a predecessor that may be missing or be stored later, because readers would
-   * report a gap.
+   * Seals a record. It never refers to a predecessor that may be missing or stored later, which readers would report as
+   * a gap.
    */
   sealRecord({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
@@ -239,7 +237,6 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 }
 
-/** Returns the start of a new stream of records. */
 function newStream(): RecordPosition {
   return { streamId: toHex(crypto.getRandomValues(new Uint8Array(16))), seq: 1, prevHash: NO_ENTRY }
 }

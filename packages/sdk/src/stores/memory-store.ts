@@ -6,12 +6,10 @@ export class MemoryStore implements PeerStore {
   readonly #records: Map<string, StoreRecord>
   #isClosed = false
 
-  /** `records`: the records of an earlier store. */
   constructor(records: ReadonlyMap<string, StoreRecord> = new Map()) {
     this.#records = new Map(records)
   }
 
-  /** The current records, for the next store. */
   get records(): ReadonlyMap<string, StoreRecord> {
     return this.#records
   }

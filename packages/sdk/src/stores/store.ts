@@ -1,7 +1,7 @@
 /**
  * Defines the data that a peer stores beyond its process: unanswered posts, the settled messages of each sender, and
- * the newest box key epochs. A store identifies records by their key and does not interpret them. The store is an
- * effect: the engine requests that a batch of changes be stored, and continues when the reply comes.
+ * the newest box key epochs. A store does not interpret records. The engine requests the write of a batch, and
+ * continues when the reply comes.
  */
 import type { StreamId } from '@sealpost/identity'
 import {
@@ -37,7 +37,6 @@ export interface PeerStore {
 
 export interface StoreChange {
   readonly key: string
-  /** Null deletes the record. */
   readonly record: StoreRecord | null
 }
 
@@ -50,7 +49,7 @@ export type StoreRecord =
   | SpaceRecord
   | AddressesRecord
 
-/** The owner of this store. Sealed envelopes are valid for one sender in one mesh. */
+/** The owner of the store. Sealed envelopes are valid for one sender in one mesh. */
 export interface OwnerRecord {
   readonly kind: 'owner'
   readonly format: number
@@ -70,12 +69,11 @@ export interface WaitingRecord extends Outgoing {
   readonly bytes: Uint8Array
 }
 
-/** A sealed post, which may have been sent. A resend uses these bytes. */
+/** A sealed post, which may have been sent. A resend consists of these bytes. */
 export interface SealedRecord extends Outgoing {
   readonly kind: 'sealed'
   readonly envelopeId: EnvelopeId
   readonly admittedAtMs: Millis
-  /** The sealed envelope. */
   readonly bytes: Uint8Array
 }
 
@@ -91,13 +89,12 @@ export interface SharedBodyRecord {
   readonly isSecond: boolean
   /** Members for whom the message must be sealed again. */
   readonly owed: readonly PeerKey[]
-  /** The length of the history record; absent or 0 if there is none. */
+  /** The length of the history record; 0 or absent if there is none. */
   readonly recordBytes?: number
   /** The ticket, then the history record, then the sealed body. */
   readonly bytes: Uint8Array
 }
 
-/** The settled numbers of one stream. */
 export interface SettledRangesRecord {
   readonly kind: 'mark'
   readonly sender: PeerKey
@@ -108,7 +105,6 @@ export interface SettledRangesRecord {
   readonly settled: readonly number[]
 }
 
-/** A settled message without a stream. */
 export interface SettledIdRecord {
   readonly kind: 'loose'
   readonly sender: PeerKey
@@ -116,7 +112,7 @@ export interface SettledIdRecord {
   readonly rank: number
 }
 
-/** A rejected message. Another record (the settled ranges, or `loose`) marks it as settled. */
+/** A rejected message, which another record (the settled ranges, or `loose`) marks as settled. */
 export interface RejectedRecord {
   readonly kind: 'rejected'
   readonly sender: PeerKey
@@ -129,19 +125,17 @@ export interface RejectedRecord {
 
 export type InboxRecord = SettledRangesRecord | SettledIdRecord | RejectedRecord
 
-/** The highest epoch of a peer's box key that the peer's signature has proven (`key-epochs.ts`). */
+/** The highest box key epoch that a peer's signature has authenticated (`key-epochs.ts`). */
 export interface KeyEpochRecord {
   readonly kind: 'keyEpoch'
   readonly peer: PeerKey
   readonly boxEpoch: number
 }
 
-/**
- * What is remembered about a space (`state/entry-verifier.ts`): its terms, its keys, and the newest entry of each key.
- */
+/** A fact about a space (`state/entry-verifier.ts`): its terms, its keys, or the newest entry of a key. */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
-/** Where the mesh was last, possibly in a different cell than that of the application's addresses. */
+/** The last address of the mesh, possibly in another cell than the application's addresses. */
 export interface AddressesRecord extends KnownAddresses {
   readonly kind: 'addresses'
 }
@@ -163,7 +157,6 @@ interface SpaceKeysRecord extends OfSpace {
   readonly kind: 'keys'
   /** The group's statement that lists everybody to whom the newest key was given, in base64url. */
   readonly group?: string
-  /** The keys, as a grant to the member itself. */
   readonly bytes: Uint8Array
 }
 
@@ -171,7 +164,7 @@ export interface KnownEntryRecord extends OfSpace {
   readonly kind: 'entry'
   readonly keyHash: string
   readonly revision: number
-  /** 64 hex digits. */
+  /** The key hash, as 64 hex digits. */
   readonly hash: string
   readonly keyEpoch: number
   readonly isDeleted: boolean
@@ -200,18 +193,18 @@ export async function loadStore(
 }
 
 /**
- * Batches changes for the store: while one batch is written, new changes queue and share the next one. So the disk sets
- * the pace, and one sync serves many messages. Pure and synchronous.
+ * Batches changes for the store: while one batch is written, new changes queue for the next one, so that one sync
+ * serves many messages. Pure and synchronous.
  */
 export class StoreWriter {
   readonly #keep: (changes: StoreChange[]) => void
-  /** The last change to each key. Records are built when the batch is written. */
+  /** The last change of each key. Records are built when the batch is written. */
   #changes = new Map<string, (() => StoreRecord) | null>()
   #waiters: (() => void)[] = []
-  /** Callers that wait for the batch in flight; null if there are none. */
+  /** The callers of `whenWritten` for the batch in flight; null if there is none. */
   #underWay: (() => void)[] | null = null
 
-  /** `keep` requests a write. The owner then calls `kept`, or nothing if the write failed. */
+  /** `keep` requests a write. Afterwards, the owner calls `kept` unless the write failed. */
   constructor(keep: (changes: StoreChange[]) => void) {
     this.#keep = keep
   }
@@ -282,7 +275,7 @@ export class WriteBehindStore {
     this.#flush()
   }
 
-  /** Resolves once everything that was written so far is stored. @throws SealpostError `store_failed` */
+  /** Resolves once all earlier writes are stored. @throws SealpostError `store_failed` */
   async settled(): Promise<void> {
     if (!this.#failure) {
       const kept = new Promise<void>((resolve) => this.#writer.whenWritten(resolve))
@@ -292,7 +285,7 @@ export class WriteBehindStore {
     if (this.#failure) throw this.#failure
   }
 
-  /** Completes the writes and closes the store. @throws SealpostError `store_failed` */
+  /** Closes the store after the earlier writes. @throws SealpostError `store_failed` */
   async close(): Promise<void> {
     try {
       await this.settled()
@@ -301,7 +294,7 @@ export class WriteBehindStore {
     }
   }
 
-  /** Writes in a microtask, so that the changes from one reply share a write. */
+  /** Writes in a microtask, so that changes from the same reply share a write. */
   #flush(): void {
     queueMicrotask(() => {
       if (!this.#failure) this.#writer.flush()

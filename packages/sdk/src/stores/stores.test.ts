@@ -30,12 +30,12 @@ storeConformance({ name: 'file', isDurable: true }, async () => {
       opened.push(store)
       return store
     },
-    // The store's locks do not count as stale, because this process, which created them, is alive.
+    // This process created the store's locks and is alive, so they do not count as stale; remove them.
     crash: async () => {
       for (const name of await readdir(folder)) if (name.includes('.lock-')) await rm(join(folder, name))
     },
     end: async () => {
-      for (const store of opened) await store.close() // the crashed store still has its file open
+      for (const store of opened) await store.close() // close the files that crashed stores still have open
       await rm(folder, { recursive: true })
     },
   }

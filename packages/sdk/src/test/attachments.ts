@@ -20,7 +20,7 @@ export class MemoryAttachments implements AttachmentBroker {
   gets = 0
   /** Called before each chunk is accepted. */
   beforePut: () => void = () => undefined
-  /** What the broker replies instead of the truth. */
+  /** Changes the broker's replies. */
   lie: { status?: (status: RemoteStatus) => RemoteStatus; chunk?: (chunk: number) => Uint8Array | undefined } = {}
 
   async create(room: UploadSpec): Promise<void> {
@@ -52,7 +52,6 @@ export class MemoryAttachments implements AttachmentBroker {
     this.#find(id).hash = hash
   }
 
-  /** Returns the sealed chunks of a file at this broker. */
   chunksOf(id: AttachmentId): Uint8Array[] {
     return [...this.#find(id).chunks.values()].map(({ bytes }) => bytes)
   }

@@ -35,10 +35,8 @@ const FAR_MS = 4_000_000_000_000
 
 export class TestingBroker {
   keys = generateSigningKeys()
-  /** The certificate for the broker's key, signed with the cluster's key. */
   certificate: Uint8Array | null = null
   readonly meshId: MeshId
-  /** The address that clients dial. */
   url = 'ws://broker.example:8440'
   readonly webSocket: WebSocketConstructor
   readonly bindings = new Map<PeerKey, KeyBindingEntry>()
@@ -46,7 +44,7 @@ export class TestingBroker {
   /** Unsettled deliveries, in order of arrival. */
   readonly queues = new Map<PeerKey, Pushed[]>()
   readonly heard: ClientFrame[] = []
-  /** Lets a test handle a frame instead. */
+  /** Handles a frame instead of the broker. Returns whether it did. */
   intercept: ((socket: BrokerSocket, frame: ClientFrame) => boolean) | undefined
   readonly sockets = new Set<BrokerSocket>()
   leaseMs = 30_000
@@ -273,7 +271,7 @@ export class BrokerSocket implements WebSocketLike {
     setTimeout(() => this.isOpen && this.broker.received(this, decoded.frame))
   }
 
-  /** Closes the socket. Frames sent earlier still arrive. */
+  /** Closes the socket after it has delivered earlier frames. */
   close(): void {
     setTimeout(() => this.cut(1000))
   }
@@ -295,7 +293,7 @@ export class BrokerSocket implements WebSocketLike {
     this.say({ type: 'refused', code, retryAfterMs: 0, reason: '' })
   }
 
-  /** Breaks the connection, which loses the frames in flight. */
+  /** Breaks the connection and loses the frames in flight. */
   cut(code: number): void {
     if (!this.isOpen) return
     this.isOpen = false

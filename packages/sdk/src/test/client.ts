@@ -1,4 +1,4 @@
-/** Provides tests of the whole client with an in-memory broker, its peers, and promises for their events. */
+/** Provides tests of the whole client: an in-memory broker, its peers, and promises for their events. */
 import { generateIdentity, type Identity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import { connect } from '../client.ts'
@@ -26,7 +26,7 @@ export class World {
     return this.broker.heard.filter((frame): frame is Extract<ClientFrame, { type: Type }> => frame.type === type)
   }
 
-  /** Resolves with the next frame of this type, or with the `number`th one from now on. */
+  /** Resolves with the next frame of this type, or the `number`th from now on. */
   hears<Type extends ClientFrame['type']>(type: Type, number = 1): Promise<Extract<ClientFrame, { type: Type }>> {
     const { promise, resolve } = Promise.withResolvers<Extract<ClientFrame, { type: Type }>>()
     let left = number
@@ -42,7 +42,6 @@ export class World {
   }
 }
 
-/** Resolves with the first `count` messages, each settled. */
 export function take(peer: Peer, count: number): Promise<Message[]> {
   return new Promise((resolve) => {
     const messages: Message[] = []
@@ -67,7 +66,7 @@ export function events() {
     news.resolve()
     news = Promise.withResolvers()
   }
-  /** Resolves with the first event of this type, or with the one of the given number, as soon as it occurs. */
+  /** Resolves with the first event of this type, or with the event of the given number. */
   const next = async <Type extends PeerEvent['type']>(type: Type, number = 1): Promise<EventOf<Type>> => {
     while (all(type).length < number) await news.promise
     return all(type)[number - 1]!

@@ -6,9 +6,9 @@ import { openKeyEpochs } from '../keys/key-epochs.ts'
 import { loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
 
 export interface StoreWorld {
-  /** Opens the store. It is at the same location each time. */
+  /** Opens the store, which is at the same location each time. */
   open(): Promise<PeerStore>
-  /** Simulates a crash of the process that has the store open: the lock is released, but nothing is flushed. */
+  /** Simulates a crash of the process: releases the lock but flushes nothing. */
   crash(): Promise<void>
   end(): Promise<void>
 }
@@ -79,7 +79,7 @@ export function storeConformance(
       await open!.close()
       open = await world.open()
     }
-    /** Returns the contents sorted by key, since a store has no order. */
+    /** Returns the contents, sorted because a store has no order. */
     const contents = async () => (await store().load()).sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
     const sorted = (records: readonly StoreRecord[]) => [...records].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
 
@@ -161,7 +161,7 @@ export function storeConformance(
       expect(await contents()).toEqual([waiting(1)])
     })
 
-    // A memory store stores the object itself, and no other process can open it.
+    // A memory store keeps the object itself and has no lock, so the rest does not apply.
     if (!isDurable) return
 
     test('stores only the bytes of a body that is a view of larger memory', async () => {
@@ -175,7 +175,7 @@ export function storeConformance(
 
     test('allows one process at a time', async () => {
       await expect(world.open()).rejects.toMatchObject({ code: 'store_in_use' })
-      await store().write(put(waiting(1))) // the first store is unaffected
+      await store().write(put(waiting(1))) // the first store still works
       await reopen()
       expect(await contents()).toEqual([waiting(1)])
     })

@@ -1,4 +1,4 @@
-/** Provides tests with a connection that has no socket. The test acts as its broker and its clock. */
+/** Provides tests with a connection without a socket. The test acts as its broker and its clock. */
 import type { FrameOf, RefusalCode } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/std'
 import type { KnownAddresses } from '../connection/addresses.ts'
@@ -71,7 +71,6 @@ export class World {
     )
   }
 
-  /** Returns the transcript as the broker sees it. */
   transcript(overrides: Partial<ConnectionTarget & { authority: string }> = {}) {
     const { version, clientNonce, capabilities } = this.auth!
     return {

@@ -1,7 +1,6 @@
 /**
- * Simulates a disk that loses power. Synced data survives. Of the data that was appended after the last sync, only a
- * prefix survives, whose last bytes may be wrong. A rename or removal may be lost until its folder is synced; a later
- * one never survives without the earlier ones.
+ * Simulates a disk that loses power. Of data that was appended after the last sync, a prefix survives, whose last bytes
+ * may be wrong. A rename or removal may be lost until its folder is synced, but none survives without the earlier ones.
  */
 import type { AppendFile, FileLayer } from '../stores/file/file-store.ts'
 
@@ -15,16 +14,16 @@ type Names = Map<string, Content>
 export class PowerCut extends Error {}
 
 export class TestingDisk implements FileLayer {
-  /** The number of steps so far. Each change of the disk is a step. */
+  /** The number of changes of the disk so far. */
   steps = 0
   /** The step during which the power fails. */
   cutAtStep = Infinity
   private names: Names = new Map()
   private syncedNames: Names = new Map()
-  /** Changes since the folder was last synced, in order. */
+  /** Changes since the folder was last synced. */
   private unsynced: ((names: Names) => void)[] = []
 
-  /** Returns the file's bytes, so that a test can damage them. */
+  /** Returns the file's bytes, which a test may damage. */
   contentOf(path: string): Uint8Array {
     return this.names.get(path)!.bytes
   }
@@ -77,7 +76,6 @@ export class TestingDisk implements FileLayer {
     })
   }
 
-  /** Restarts with the surviving data. */
   restart(random: () => number): void {
     const names = new Map(this.syncedNames)
     for (const change of this.unsynced.slice(0, below(random, this.unsynced.length + 1))) change(names)
@@ -95,7 +93,7 @@ export class TestingDisk implements FileLayer {
     })
   }
 
-  /** Runs a step. A step that is cut off may have had its effect. Nothing was synced after it, so `restart` decides. */
+  /** Runs a step. `restart` decides whether a step during which the power fails has an effect. */
   private step(effect: () => void): void {
     this.steps += 1
     if (this.steps > this.cutAtStep) throw new PowerCut()
@@ -103,7 +101,7 @@ export class TestingDisk implements FileLayer {
     if (this.steps === this.cutAtStep) throw new PowerCut()
   }
 
-  /** Runs a sync. A sync that is cut off has promised nothing. */
+  /** Runs a sync, which has no effect if the power fails during it. */
   private syncStep(effect: () => void): void {
     this.steps += 1
     if (this.steps >= this.cutAtStep) throw new PowerCut()
@@ -122,7 +120,7 @@ function tear(content: Content, random: () => number): void {
   const { bytes, syncedBytes } = content
   const end = syncedBytes + below(random, bytes.length - syncedBytes + 1)
   const left = bytes.slice(0, end)
-  // A disk writes blocks in any order, so bytes within the file's length may be missing.
+  // A disk writes blocks in any order, so lose some bytes before the end.
   const isHollow = end > syncedBytes && random() < 0.3
   if (isHollow) left.fill(0, syncedBytes + below(random, end - syncedBytes))
   content.bytes = left

@@ -1,4 +1,4 @@
-/** Tests what a client with a store stores, when, and how the next process resumes. */
+/** Tests what a client stores, and how the next process resumes. */
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
@@ -42,7 +42,6 @@ class HeldStore implements PeerStore {
   }
 }
 
-/** A network without a broker. */
 const nowhere = class {
   binaryType = ''
   readonly protocol = ''
@@ -73,7 +72,6 @@ class World {
     return { url, brokerKey: keys.publicKey, meshId, webSocket, identity, ...more }
   }
 
-  /** Reads the bodies of the messages that wait for Bob. */
   async textsForBob(count: number): Promise<string[]> {
     const bob = await connect(this.options(this.bob))
     const texts: string[] = []
@@ -145,7 +143,7 @@ describe('the outbox', () => {
     })
     await sender.send(world.bobKey, 'x')
     await rejected.promise
-    await sender.send(world.bobKey, 'y') // takes one round trip
+    await sender.send(world.bobKey, 'y') // a round trip, after which earlier frames have arrived
     expect(world.heard('reject')).toEqual([])
     gate.resolve()
     await expect.poll(() => world.heard('reject').length).toBeGreaterThan(0)
@@ -180,7 +178,7 @@ describe('the outbox', () => {
     const gate = Promise.withResolvers<void>()
     store.gate = gate.promise
     const sent = alice.send(world.bobKey, 'patience')
-    await alice.lookupKey(world.alice.signing.publicKey) // the reply comes after every frame that was sent before
+    await alice.lookupKey(world.alice.signing.publicKey) // the reply follows all earlier frames
     expect(store.batches.at(-1)).toMatchObject([{ record: { kind: 'sealed' } }])
     expect(world.heard('send')).toEqual([])
     gate.resolve()
@@ -290,7 +288,7 @@ describe('the inbox', () => {
     bob.onMessage(() => handled.resolve())
     await alice.send(bob.key, 'x')
     await handled.promise
-    await bob.lookupKey(bob.key) // the reply comes after every frame that was sent before
+    await bob.lookupKey(bob.key) // the reply follows all earlier frames
     expect(world.heard('settle')).toEqual([])
     gate.resolve()
     await bob.close()
@@ -309,7 +307,7 @@ describe('the inbox', () => {
     const half = Promise.withResolvers<void>()
     const settled: string[] = []
     before.onMessage((message) => {
-      if (Number(message.text()) % 2 === 1) return new Promise(() => undefined) // the handler still runs when the process dies
+      if (Number(message.text()) % 2 === 1) return new Promise(() => undefined) // never resolves, so the handler still runs when the process dies
       settled.push(message.text())
       if (settled.length === 5) half.resolve()
       return undefined

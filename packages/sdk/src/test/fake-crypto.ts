@@ -1,7 +1,7 @@
 /**
- * Implements cryptography without secrets, for tests and the simulator. It returns the same results as real
- * cryptography in the same cases, is a thousand times cheaper, and works from a seed. An envelope contains its box keys
- * unencrypted; it "opens" if they match.
+ * Implements cryptography without secrets, for tests and the simulator. It behaves like real cryptography, is a
+ * thousand times cheaper, and works from a seed. An envelope contains its box keys unencrypted; it "opens" if they
+ * match.
  */
 import { type Correspondent, NO_PREV, type Note, type StreamId, type Transcript } from '@sealpost/identity'
 import type { KeyBindingEntry } from '@sealpost/protocol'
@@ -25,7 +25,7 @@ interface FakeHeader {
   fromBox: string
   toBox: string
   envelopeId: EnvelopeId
-  /** The stream's id; null if there is no stream. */
+  /** The id of the stream, if there is one. */
   streamId: StreamId | null
   seq: number
   prev: string
@@ -70,7 +70,6 @@ export function fakeCrypto(peer: FakePeer): CryptoPort {
   }
 }
 
-/** Returns the broker's proof in the handshake. */
 export function fakeProof(transcript: Transcript, clientSignature: Uint8Array): Uint8Array {
   return fakeSignature('broker', transcript.brokerKey + toHex(clientSignature), transcript)
 }
@@ -134,7 +133,7 @@ function join(header: Uint8Array, body: Uint8Array): Uint8Array {
   return whole
 }
 
-/** Used in tests without devices. */
+/** A user crypto that refuses everything, for tests without devices. */
 const NO_USERS: CryptoPort['users'] = {
   readDevice: () => null,
   readRemoval: () => null,

@@ -11,7 +11,6 @@ const OVERHEAD_BYTES = 40
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
-/** Signs the statements of one peer's groups. */
 interface FakeOwner {
   create(draft: Pick<GroupStatement, 'name' | 'members'>): GroupStatement
   change(group: GroupStatement, change: Partial<GroupStatement>): GroupStatement

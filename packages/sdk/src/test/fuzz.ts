@@ -1,7 +1,7 @@
 /**
  * Fuzzes the input of a peer from a seed: valid and invalid frames of every type, in every state, from a hostile broker
- * with the right key. Known ids, keys and envelopes occur more often than random choice would produce them. Nothing may
- * throw, and the application receives only what a sender has sealed: once, and once more after each rejection.
+ * with the right key. Known ids, keys and envelopes occur especially often. Nothing may throw, and the application
+ * receives only what a sender has sealed: once, and once more after each rejection.
  */
 import {
   bindBoxKey,
@@ -41,7 +41,7 @@ export interface PeerFuzzReport {
 const MESH = 'a0'.repeat(16) as MeshId
 const FAR_MS = 4e12
 const LIVES = 400
-/** The peer and its correspondent, created once the library is ready. */
+/** The peer and its correspondent. Created late, because the library must be ready. */
 let pair: readonly [Identity, Identity] | undefined
 const people = () => (pair ??= [identity(1), identity(3)])
 const identity = (n: number) =>
@@ -80,7 +80,7 @@ class HostileBroker implements PeerEffects {
   private readonly place: ConnectionTarget
   private readonly mail: readonly Push[]
   private readonly delivered = new Set<EnvelopeId>()
-  /** Messages that the application has rejected and not received again since. */
+  /** Messages that the application has rejected and not received since. */
   private readonly rejected = new Set<EnvelopeId>()
   private readonly open: Message[] = []
   private readonly known: Known & { integers: number[]; hex: string[] }
@@ -108,7 +108,6 @@ class HostileBroker implements PeerEffects {
     return this.engine.state.name === 'closed'
   }
 
-  /** Performs one random event in the life of a peer. */
   act(): void {
     const { random, engine } = this
     this.nowMs += random.below(50)
@@ -132,13 +131,13 @@ class HostileBroker implements PeerEffects {
     if (frame.type === 'auth') this.auth = frame
     if ('ref' in frame) this.known.integers.push(frame.ref)
     if (frame.type === 'send') this.known.hex.push(...frame.envelopes.map(({ envelopeId }) => envelopeId))
-    encode('binary', frame) // throws if the frame is not valid
+    encode('binary', frame) // throws if the frame is invalid
   }
   emit(): void {
-    return // Nothing to check: other tests check what events report.
+    return // Other tests check what events report.
   }
   flushSoon(): void {
-    return // nothing to do, because every step ends with a flush
+    return // Every step ends with a flush.
   }
 
   deliver(message: Message): void {
@@ -150,7 +149,6 @@ class HostileBroker implements PeerEffects {
     this.open.push(message)
   }
 
-  /** Performs a random action of the application. */
   private use(): void {
     const { random, engine } = this
     const to = pick(random, people()).signing.publicKey
@@ -160,7 +158,7 @@ class HostileBroker implements PeerEffects {
       case 0:
         return message?.settle()
       case 1:
-        if (message) this.delivered.delete(message.envelopeId) // the application asked for another attempt
+        if (message) this.delivered.delete(message.envelopeId) // After `retry`, the message may arrive again.
         return message?.retry(random.below(10_000))
       case 2:
         if (message) this.rejected.add(message.envelopeId)
@@ -237,7 +235,6 @@ class HostileBroker implements PeerEffects {
     }
   }
 
-  /** Passes the frame to the engine, as a driver does. */
   private hear(frame: ServerFrame): void {
     const { random } = this
     const form: Form = random.chance(0.5) ? 'binary' : 'json'
@@ -258,7 +255,7 @@ class HostileBroker implements PeerEffects {
   }
 }
 
-/** Frame types that end a session. They are rare; otherwise, no session would last. */
+/** Frames that end a session. They are rare, because otherwise no session would last. */
 const ENDINGS = ['hello', 'welcome', 'refused', 'goaway'] as const
 const TYPES = serverFrames.map(({ type }) => type as ServerFrame['type'])
 const HARMLESS = [
@@ -271,7 +268,7 @@ function directory(): Pick<FrameOf<'directory'>, 'bindings' | 'unknown'> {
   return { bindings: [{ peer, boxKey, boxEpoch, notAfterMs, signature }], unknown: [] }
 }
 
-/** Returns mail from Bob in two streams, and messages without a stream. The body of each message is its id. */
+/** Returns mail from Bob in two streams and without a stream. Each body is its message's id. */
 function sealedMail(random: Random): Push[] {
   const [alice, bob] = people()
   const sealer = new Sealer({ identity: bob, meshId: MESH })

@@ -17,7 +17,7 @@ export function groupWorld(self = groupPeer(1)) {
     drawn += 1
     return new Uint8Array(length).fill(drawn)
   }
-  // Returns a fake hash. The first and last bytes are enough to tell test bodies apart.
+  // Returns a fake hash. The first and last bytes distinguish the bodies in these tests.
   const hash = (bytes: Uint8Array) =>
     Uint8Array.from({ length: 32 }, (_, i) => (i < 16 ? bytes[i]! : bytes.at(i - 32)!) + bytes.length)
   const crypto = fakeGroups({ meshId: MESH, peerKey: self }, random, hash)
@@ -40,12 +40,10 @@ export function groupWorld(self = groupPeer(1)) {
     saveOwed: (message) => kept.push({ ...message, owed: new Set(message.owed) }),
     endOf: (error) => error,
   })
-  /** Sends the broker's reply to the open request. */
   const list = (...groups: GroupStatement[]) => statements.listed(groups.map(({ bytes }) => bytes), true) // biome-ignore format: short
   return { crypto, statements, sends, events, asked, news, posts, kept, list }
 }
 
-/** Sends a message, and records the outcomes. */
 export function sending(
   { sends }: ReturnType<typeof groupWorld>,
   groupId: GroupId,
@@ -69,7 +67,7 @@ export function sending(
   return { expected, refused, fares }
 }
 
-/** Returns a recorder. Each record contains the number of earlier records. */
+/** Returns a recorder whose records contain the number of earlier records. */
 export function fakeRecorder() {
   const notes: unknown[] = []
   const stored: number[] = []

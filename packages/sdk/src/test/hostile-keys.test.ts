@@ -1,6 +1,6 @@
 /**
- * Tests the lies that a hostile broker may tell about box keys and groups, with the exact events that the victim
- * receives (security model 3.5, 3.9). Each row is one test over a real WebSocket.
+ * Tests a hostile broker's lies about box keys and groups, and the victim's exact events (security model 3.5, 3.9).
+ * Each row is one test over a real WebSocket.
  */
 
 import {
@@ -44,10 +44,10 @@ const rotated = (identity: Identity, epoch: number): Identity => ({
 
 interface KeyRow {
   readonly broker: string
-  /** Why the key is rejected. */
+  /** The reason with which the key is rejected. */
   readonly reason: string
   readonly refuses: string
-  /** The broker's entry for Bob's key. */
+  /** The directory's entry for Bob's key. */
   readonly entry: (scene: HostileScene) => KeyBindingEntry | null
 }
 
@@ -128,7 +128,7 @@ describe('a broker that', () => {
       peer: bobKey,
       reason: 'binding_rolled_back',
     })
-    // The known key remains valid.
+    // The peer still seals to the known key.
     await scene.mail(alice, scene.bob, 'still to the new key')
     expect(alarmsOf(alice)).toHaveLength(1)
   })
@@ -212,7 +212,6 @@ interface Crew {
   readonly bob: Side
   readonly dan: Identity
   readonly group: GroupStatement
-  /** Returns the statements that the broker sends to each side. */
   says: (to: Side) => readonly GroupStatement[]
   readonly mail: (text: string) => Promise<PushedDelivery>
 }
@@ -279,7 +278,7 @@ const groupRows: GroupRow[] = [
       const { scene, bob, dan, group, mail } = crew
       const next = changeGroup(dan.signing, group, { members: [keyOf(scene.bob)] })
       const forAlice = changeGroup(dan.signing, group, { members: group.members })
-      // Dan signs two statements with the same epoch: Alice uses one to send, and Bob the other to read.
+      // Dan signs two statements with the same epoch: Alice sends with one, and Bob reads with the other.
       crew.says = (to) => [to === bob ? next : forAlice]
       scene.push(bob, await mail('1'))
     },

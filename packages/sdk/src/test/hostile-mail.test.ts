@@ -1,7 +1,6 @@
 /**
- * Tests attacks by a hostile broker on mail, with the exact events that the victim receives (P11, security model 3.9).
- * Each row is one test over a real WebSocket: Alice sends, the broker attacks, Bob receives. Each test ends with an
- * honest message.
+ * Tests a hostile broker's attacks on mail, and the victim's exact events (P11, security model 3.9). Each row is one
+ * test over a real WebSocket: Alice sends, the broker attacks, Bob receives. Each test ends with an honest message.
  */
 import { generateIdentity, type Identity, openEnvelope, ready, Sealer, sealInStream } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, MeshId } from '@sealpost/std'
@@ -261,7 +260,7 @@ const rows: Row[] = [
   },
 ]
 
-/** Returns the reason of the rejection, which is that of the event. An ephemeral message can't be rejected. */
+/** Returns the rejections that an event implies. An ephemeral message can't be rejected. */
 const rejectionOf = (event: Partial<PeerEvent>): string[] =>
   event.type === 'tamper' && event.reason !== 'not_ephemeral' ? [event.reason!] : []
 
@@ -416,7 +415,7 @@ test('later messages of the same attacker are dropped', async () => {
   expect(bob.shown).toEqual(['1', '2', '3', 'the end'])
 })
 
-/** Attacks that the SDK can't detect; `docs/SECURITY.md` lists them as well. */
+/** Attacks that the SDK can't detect (see `docs/SECURITY.md`). */
 describe('the peer does not detect a broker that', () => {
   test('drops the last messages of a stream', async () => {
     await using scene = new HostileScene()

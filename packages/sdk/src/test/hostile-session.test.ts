@@ -1,6 +1,6 @@
 /**
- * Tests how a hostile broker, or an impostor in its place, begins and ends sessions, with the exact events that the
- * victim receives (security model 3.3). Each row is one test over a real WebSocket.
+ * Tests how a hostile broker, or an impostor in its place, begins and ends sessions, and the victim's exact events
+ * (security model 3.3). Each row is one test over a real WebSocket.
  */
 import { generateSigningKeys, ready, signAsBroker, type Transcript } from '@sealpost/identity'
 import { encode, type FrameOf, type ServerFrame } from '@sealpost/protocol'
@@ -15,7 +15,7 @@ beforeAll(() => ready())
 const OTHER_ID = '0123456789abcdef'.repeat(2) as EnvelopeId
 type Auth = FrameOf<'auth'>
 
-/** Returns the transcript as the broker builds it, possibly with another key. */
+/** Returns the broker's transcript, with another key if given. */
 function transcriptOf({ broker }: HostileScene, socket: BrokerSocket, auth: Auth): Transcript {
   const { versions, nonce, connectionId, issuedAtMs, brokerKey } = broker.hello(socket)
   const { version, meshId, peerKey, clientNonce, capabilities } = auth
@@ -170,7 +170,7 @@ describe('a broker that', () => {
     await using scene = new HostileScene()
     const bob = await scene.join(scene.bob)
     await attack(scene, bob)
-    // If the broker ends the session, the peer reconnects by itself.
+    // If the broker ended the session, wait until the peer has reconnected.
     await bob.next('connected', 1 + raises.length)
     await scene.sentinel(bob)
     expect(alarmsOf(bob)).toEqual(raises.map((event) => expect.objectContaining(event)))
@@ -222,7 +222,7 @@ interface DenialRow {
   readonly closes: number
 }
 
-/** A broker can always refuse to serve a peer. The peer then ends with the code that the broker sends. */
+/** Refusals, which any broker can send. The peer ends with their code. */
 const denials: DenialRow[] = [
   { broker: 'reports the key as revoked', code: 'revoked', closes: 4403 },
   { broker: 'reports that another session took over', code: 'superseded', closes: 4409 },

@@ -1,6 +1,6 @@
 /**
- * Tests over real WebSockets which shards a peer trusts, when another shard redirects to them and when it dials them
- * itself. An impostor costs the peer only the connection (security model 3.3).
+ * Tests over real WebSockets which shards a peer trusts, by redirect or by address. An impostor can only end the
+ * connection (security model 3.3).
  */
 import {
   generateIdentity,
@@ -20,7 +20,7 @@ beforeAll(() => ready())
 const FAR_MS = 4_000_000_000_000
 const NONE = new Uint8Array()
 
-/** A shard that redirects everybody, and serves peers that report the redirect target as unreachable. */
+/** A shard that redirects every peer except those that report the target as unreachable. */
 class Scene implements AsyncDisposable {
   readonly cluster = new ServedBroker()
   readonly home = new ServedBroker()
@@ -38,7 +38,7 @@ class Scene implements AsyncDisposable {
     }
   }
 
-  /** Returns the home's certificate with some fields changed. */
+  /** Returns the home's certificate, with some fields changed. */
   certify(changed: Partial<{ by: SigningKeys; shardKey: SigningKeys; authority: string; notAfterMs: number }> = {}) {
     const { by = this.cluster.keys, shardKey = this.home.keys, notAfterMs = FAR_MS } = changed
     const { authority = new URL(this.home.url).host } = changed

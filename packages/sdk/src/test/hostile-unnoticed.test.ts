@@ -174,7 +174,7 @@ describe('the peer does not detect a broker that', () => {
     await using scene = new HostileScene()
     const { broker, bob } = scene
     const newer = { signing: bob.signing, box: { ...generateIdentity().box, epoch: 2 } }
-    expect(bindBoxKey(newer, broker.meshId, 4_000_000_000_000).boxEpoch).toBe(2) // Bob has signed it, but the broker withholds it.
+    expect(bindBoxKey(newer, broker.meshId, 4_000_000_000_000).boxEpoch).toBe(2) // Bob has signed the newer key, but the broker withholds it.
     const alice = await scene.join(scene.alice, { store: new MemoryStore() })
     expect(await alice.peer.lookupKey(keyOf(bob))).toMatchObject({ boxEpoch: 1 })
     expect(alarmsOf(alice)).toEqual([])
@@ -209,7 +209,7 @@ describe('the peer does not detect a broker that', () => {
     const founded = { meshId: scene.broker.meshId, name: 'crew', members: [keyOf(scene.bob), keyOf(scene.carol)] }
     const old = createGroup(dan.signing, founded)
     const newest = changeGroup(dan.signing, old, { name: 'the crew' })
-    // A modified SDK could use any statement; here, Mallory's trusts a statement that only she receives.
+    // Mallory trusts a statement that only she receives. A modified SDK could use any statement.
     const forHer = changeGroup(dan.signing, { ...old, epoch: 0 }, { members: [keyOf(scene.alice), keyOf(scene.bob)] })
     scene.cheat = (socket, frame) => {
       const { bytes } = socket.peer === bob.peer.key ? newest : forHer

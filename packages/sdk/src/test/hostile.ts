@@ -14,7 +14,6 @@ import { events } from './client.ts'
 
 type Item = FrameOf<'send'>['envelopes'][number]
 
-/** Serves an in-memory broker to every client that connects. */
 export class ServedBroker extends TestingBroker implements AsyncDisposable {
   private readonly server: ReturnType<typeof serve>
 
@@ -59,10 +58,10 @@ export interface Side {
   readonly seen: readonly PeerEvent[]
   readonly shown: readonly string[]
   readonly next: ReturnType<typeof events>['next']
-  /** Resolves once the application has seen this number of messages. */
+  /** Resolves once the application has received this number of messages. */
   readonly shows: (count: number) => Promise<void>
   readonly socket: BrokerSocket
-  /** What the application does with each message. */
+  /** The application's handler of messages. */
   react: (message: Message) => unknown
 }
 
@@ -71,9 +70,9 @@ export class HostileScene implements AsyncDisposable {
   readonly alice: Identity
   readonly bob: Identity
   readonly carol: Identity
-  /** The messages from Alice that the broker has intercepted, in order of arrival. */
+  /** Alice's intercepted messages, in order of arrival. */
   readonly caught: PushedDelivery[] = []
-  /** Handles a frame from a client. Returns true if no other code must handle it. */
+  /** Handles a frame from a client. Returns whether the broker must ignore it. */
   cheat: (socket: BrokerSocket, frame: ClientFrame) => boolean = () => false
   private readonly peers: Peer[] = []
   private readonly pushedIds = new Set<DeliveryId>()
@@ -133,14 +132,13 @@ export class HostileScene implements AsyncDisposable {
       await new Promise((resolve) => setImmediate(resolve))
   }
 
-  /** Sends messages. Returns what `from` has sealed for `to`; the broker confirms it as stored. */
+  /** Sends messages, which the broker confirms but does not deliver. Returns them sealed. */
   async mail(from: Side, to: Identity, ...texts: string[]): Promise<PushedDelivery[]> {
     const before = this.caught.length
     await Promise.all(texts.map((text) => from.peer.send(to.signing.publicKey, text)))
     return this.caught.slice(before)
   }
 
-  /** Waits until the broker has intercepted this number of envelopes. */
   async catches(count: number): Promise<PushedDelivery[]> {
     while (this.caught.length < count) await this.news.promise
     return this.caught.slice(0, count)
@@ -153,13 +151,12 @@ export class HostileScene implements AsyncDisposable {
     }
   }
 
-  /** Pushes plain messages in one frame. */
   pushAtOnce(to: Side, ...deliveries: PushedDelivery[]): void {
     for (const { id } of deliveries) this.pushedIds.add(id)
     to.socket.say({ type: 'push', deliveries })
   }
 
-  /** Sends an honest message from a third peer. It arrives after everything that was sent before. */
+  /** Sends an honest message from a third peer, which arrives after everything sent before it. */
   async sentinel(to: Side): Promise<void> {
     const carol = await this.join(this.carol)
     const [end] = await this.mail(carol, to.identity, 'the end')
@@ -167,13 +164,12 @@ export class HostileScene implements AsyncDisposable {
     while (!to.shown.includes('the end')) await to.shows(to.shown.length + 1)
   }
 
-  /** Pushed messages that were neither settled nor returned, and would be pushed again forever. */
+  /** Pushed messages that were neither settled nor returned. */
   get unsettled(): DeliveryId[] {
     const done = new Set(this.broker.heard.flatMap(endsOf))
     return [...this.pushedIds].filter((id) => !done.has(id))
   }
 
-  /** The reasons with which mail was rejected, in order. */
   get rejections(): string[] {
     const rejects = this.broker.heard.filter((frame) => frame.type === 'reject')
     return rejects.flatMap(({ items }) => items.map(({ reason }) => reason))
@@ -226,5 +222,4 @@ function endsOf(frame: ClientFrame): DeliveryId[] {
 
 const BENIGN = new Set<PeerEvent['type']>(['connected', 'presence', 'group_changed', 'recovered'])
 
-/** Returns the events that do not occur in normal operation. */
 export const alarmsOf = ({ seen }: Side): PeerEvent[] => seen.filter(({ type }) => !BENIGN.has(type))

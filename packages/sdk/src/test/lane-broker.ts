@@ -3,7 +3,6 @@ import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { assert, type EnvelopeId, type PeerKey } from '@sealpost/std'
 import type { SendItem } from '../outbox/lane.ts'
 
-/** Bars and reopens lanes like the broker's router, and stores envelopes like a queue with a ledger. */
 export class LaneBroker {
   readonly stored: { envelopeId: EnvelopeId; lane: string; body: string }[] = []
   private readonly known = new Map<EnvelopeId, string>()
@@ -17,7 +16,7 @@ export class LaneBroker {
 
   newSession(): void {
     this.barred.clear()
-    // Appends that were in flight when the session ended may or may not be stored, and have no reply.
+    // A session ended, so an arbitrary number of the appends in flight is stored, without a reply.
     const keep = Math.floor(this.random() * (this.pending.length + 1))
     for (const item of this.pending.slice(0, keep)) this.store(item)
     this.pending = []
@@ -44,7 +43,7 @@ export class LaneBroker {
     return items
   }
 
-  /** Loses the replies for all waiting appends: the first ones are stored, the others are not. */
+  /** Loses the replies to all waiting appends, of which only the first are stored. */
   failCommit(): SendItem[] {
     const keep = Math.floor(this.random() * (this.pending.length + 1))
     for (const item of this.pending.slice(0, keep)) this.store(item)

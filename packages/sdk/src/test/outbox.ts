@@ -19,11 +19,9 @@ export class World {
   readonly outbox: Outbox
   readonly results: (Receipt | SealpostError | undefined)[] = []
   readonly keyless = new Set<PeerKey>()
-  /** The peers that were removed from every group. */
   readonly leavers = new Set<PeerKey>()
   readonly counters = newCounters()
 
-  /** `writer`: the writer of the store. */
   constructor(options: Partial<OutboxOptions> = {}, seed = 1, writer: StoreWriter | null = null) {
     this.random = seededRandom(seed).next
     const self = { peerKey: peerKey('a'), meshId: '1'.repeat(32) as MeshId, boxKey: new Uint8Array(32) }

@@ -23,9 +23,8 @@ export type Told =
   | { readonly begun: string }
   | { readonly ended: string }
   | { readonly mutedSettles: number }
-  /** A write to the store begins. Writes of this process are numbered. */
+  /** A write to the store began. Writes are numbered. */
   | { readonly writing: number }
-  /** The changes of this write are on disk. */
   | { readonly written: number }
 
 /** Writes synchronously, because the process may be killed next. */
@@ -46,7 +45,6 @@ async function place(): Promise<ConnectOptions> {
   return { url: `ws://${authority}`, identity: contents.identity, ...enrolment, store, onEvent }
 }
 
-/** Reports when each write begins and when it is on disk. */
 function narrated(store: PeerStore): PeerStore {
   let writes = 0
   const write = async (changes: readonly StoreChange[]) => {
@@ -77,7 +75,6 @@ async function receive(stuckText: string | undefined): Promise<void> {
   })
 }
 
-/** Returns a network that loses settles. */
 function muted(): NonNullable<ConnectOptions['webSocket']> {
   return class extends WebSocket {
     override send(wire: Uint8Array<ArrayBuffer>): void {

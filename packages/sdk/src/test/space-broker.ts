@@ -49,24 +49,21 @@ export class SpaceBroker {
   grants: { peer: PeerKey; keyEpoch: number; box: Uint8Array; isFetched: boolean }[] = []
   events: Stored[] = []
   readonly standing = new Map<string, Stored>()
-  /** Lets a hostile broker change the lines of a stream before they are sent. */
+  /** Changes the lines of a stream before they are sent. */
   bend: (lines: Json[], asked: Asked) => Json[] = (lines) => lines
-  /** Lets a hostile broker change any other reply. */
+  /** Changes any other reply before it is sent. */
   bendAnswer: (answer: Json, asked: Asked) => Json = (answer) => answer
-  /** The next stream is cut once, after this number of lines. */
+  /** The number of lines after which the next stream is cut. */
   cutAfter: number | null = null
-  /** Members that the broker still serves, regardless of the newest statement of the group. */
+  /** Members that the broker serves even if the group's newest statement lacks them. */
   readonly keptIn = new Set<PeerKey>()
-  /** Box keys that the directory has for peers, if they differ from the peers' own keys. */
+  /** The directory's box keys, where they differ from the peers' own. */
   readonly boxKeys = new Map<PeerKey, Identity['box']>()
-  /** The received requests, in order. */
   readonly asked: string[] = []
-  /** The requests that wait for changes. */
   readonly #followers = new Set<() => void>()
   #firstFollower = Promise.withResolvers<void>()
   #challenges = new Map<string, Json>()
 
-  /** Adds a member. */
   join(identity = generateIdentity()): Identity {
     this.members.set(identity.signing.publicKey, identity)
     return identity
@@ -202,7 +199,6 @@ export class SpaceBroker {
     return json({})
   }
 
-  /** Adds a box as if someone had granted it. */
   give(peer: PeerKey, box: Uint8Array, keyEpoch = this.keyEpoch): void {
     if (this.grants.some((grant) => grant.peer === peer && grant.keyEpoch === keyEpoch)) return
     this.grants.push({ peer, keyEpoch, box, isFetched: false })
@@ -234,7 +230,6 @@ export class SpaceBroker {
     return { outcomes }
   }
 
-  /** Adds an event as if it had been stored. */
   append(event: Pick<Stored, 'kind' | 'value' | 'body'>): Stored {
     const seq = this.events.length + 1
     const stored = { ...event, seq, atUs: FIRST_US + seq * 1000 }

@@ -1,4 +1,4 @@
-/** Provides tests with a space and its members. Each member has a state that is open at the test's broker. */
+/** Provides tests with a space and its members, whose states are open at the test's broker. */
 import { changeGroup, createGroup, type Identity, ready } from '@sealpost/identity'
 import type { StateEvent } from '../state/entry-verifier.ts'
 import { openState, setSpace } from '../state/index.ts'
@@ -9,7 +9,6 @@ import { SpaceBroker } from './space-broker.ts'
 export interface Member {
   readonly identity: Identity
   readonly state: State
-  /** The misconduct of the broker that was detected. */
   readonly told: StateEvent[]
 }
 
@@ -55,7 +54,6 @@ export async function all<T>(these: AsyncIterable<T>): Promise<T[]> {
   return found
 }
 
-/** Returns the first `count` items. */
 export async function take<T>(these: AsyncGenerator<T>, count: number): Promise<T[]> {
   const found: T[] = []
   for await (const one of these) if (found.push(one) === count) break

@@ -186,7 +186,7 @@ describe('receiving', () => {
     const ofX = () => world.heard('extend').filter(({ ids }) => ids.includes(1 as DeliveryId))
     const { length } = ofX()
     world.broker.intercept = undefined
-    await alice.send(bob.key, 'y') // takes one round trip
+    await alice.send(bob.key, 'y') // a round trip, after which earlier frames have arrived
     expect(ofX()).toHaveLength(length)
     await close()
   })

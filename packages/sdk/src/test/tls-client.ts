@@ -1,6 +1,6 @@
 /**
- * For tests: runs a peer in a separate program, whose environment defines which authorities it trusts. It uses every
- * network path, and writes each outcome as a line of JSON. Arguments: the place (JSON, with a key file) and an invite.
+ * Runs a peer, for tests, in a program whose environment sets the trusted authorities. Uses every network path, and
+ * prints each outcome as a line of JSON. Arguments: the place (JSON, with a key file) and an invite.
  */
 import { generateIdentity } from '@sealpost/identity'
 import { readKeyFile } from '@sealpost/identity/key-file'

@@ -34,10 +34,10 @@ export class TurnsScene {
   nowMs: Millis = 0
   readonly shown: { text: string; atMs: Millis }[] = []
   readonly settles: { count: number; atMs: Millis }[] = []
-  /** Alice's keys, newest first. If empty, the broker does not know her. */
+  /** Alice's keys in the directory, newest first. */
   private bindings: KeyBindingEntry[] = []
   private epoch = 0
-  /** Requests that the broker delays; null if it replies at once. */
+  /** The requests that the broker delays; null if it replies immediately. */
   private unanswered: Question[] | null = null
   private waiting: Waiting[] = []
   private readonly pushes = new Map<DeliveryId, PushedDelivery>()
@@ -47,7 +47,7 @@ export class TurnsScene {
   private readonly peerKeys: PeerKeys
   private readonly delayMs: () => Millis
 
-  /** `delayMs`: how much later than requested the broker pushes again. */
+  /** `delayMs`: the additional delay before the broker pushes again. */
   constructor(delayMs: () => Millis = () => 0, credit = 256) {
     this.delayMs = delayMs
     const crypto = fakeCrypto({ peerKey: BOB, meshId: MESH, boxKey: boxKeyOf(0), random: () => 0.5 })
@@ -96,12 +96,11 @@ export class TurnsScene {
     this.bindings.unshift(fakeBinding(claim))
   }
 
-  /** Accepts the message and pushes it immediately. */
   send(text: string, priority: Priority = 'next'): void {
     this.push(this.seal(text, priority))
   }
 
-  /** Sends the text as a delayed message, which has no stream. */
+  /** Sends a delayed message, which has no stream. */
   sendLoose(text: string): void {
     this.push(this.sealAt(text, 'next', null))
   }
@@ -116,7 +115,7 @@ export class TurnsScene {
     this.streams.set(priority, { no: this.streamOf(priority).no + 1, seq: 0 })
   }
 
-  /** Advances the clock, and pushes deliveries that become due again. */
+  /** Advances the clock, and pushes returned deliveries that become due. */
   advance(byMs: Millis): void {
     const untilMs = this.nowMs + byMs
     for (let next = this.nextBy(untilMs); next; next = this.nextBy(untilMs)) {
@@ -133,7 +132,7 @@ export class TurnsScene {
     this.waiting = []
   }
 
-  /** Ends Bob's session. In the next one, everything arrives immediately, in order. */
+  /** Ends Bob's session. The next one pushes everything immediately, in order. */
   reconnect(): void {
     this.arrivals.disconnected()
     this.peerKeys.disconnected()
@@ -153,7 +152,7 @@ export class TurnsScene {
     this.listen()
   }
 
-  /** Unlocks Alice, as if the groups for another message from her had been read. */
+  /** Unlocks Alice, as when groups were read for another message from her. */
   unlock(): void {
     this.arrivals.unlock(ALICE, this.nowMs)
     this.listen()
@@ -218,7 +217,7 @@ export class TurnsScene {
       else if (frame.type === 'settle') this.settles.push({ count: frame.ids.length, atMs: this.nowMs })
   }
 
-  /** Sends the open request, if there is one. Returns whether there was. */
+  /** Sends the open request. Returns whether there was one. */
   private ask(): boolean {
     const questions = this.peerKeys.directory.takeFrames(this.nowMs)
     for (const question of questions) this.answer(question)

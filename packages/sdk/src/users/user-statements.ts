@@ -8,7 +8,6 @@ import type { Millis, PeerKey } from '@sealpost/std'
 import type { SenderUser } from '../inbox/message.ts'
 import type { PeerEvent, UserCrypto, UserTamper } from '../ports.ts'
 
-/** A device that a user vouches for. */
 export interface Device {
   readonly key: PeerKey
   readonly label: string
@@ -21,7 +20,7 @@ export interface UserStatementsPorts {
   readonly emit: (event: PeerEvent) => void
 }
 
-/** The maximum number of rotations, far more than any user makes. */
+/** The maximum number of rotations to follow. */
 const CHAIN_MAX = 64
 
 export class UserStatements {
@@ -30,8 +29,8 @@ export class UserStatements {
   /** The only device that each invite has admitted. */
   readonly #invited = new Map<PeerKey, PeerKey>()
   /**
-   * The users that have removed each device. A removal counts only from the device's own user, because anybody can sign
-   * one for any device.
+   * The users that have removed each device. Only a removal by the device's own user counts, because anybody can sign
+   * one.
    */
   readonly #removed = new Map<PeerKey, Set<PeerKey>>()
   readonly #successors = new Map<PeerKey, PeerKey>()
@@ -51,14 +50,12 @@ export class UserStatements {
     return now
   }
 
-  /** Returns the user behind a sender. */
   senderUser(peer: PeerKey, nowMs: Millis): SenderUser {
     const device = this.#devices.get(peer)
     if (!device || nowMs > device.notAfterMs) return { user: this.current(peer), deviceLabel: null }
     return { user: this.current(device.user), deviceLabel: device.label }
   }
 
-  /** Returns the devices that are known now. */
   devicesOf(user: PeerKey, nowMs: Millis): Device[] {
     const key = this.current(user)
     const own = [...this.#devices.values()].filter(
@@ -90,7 +87,7 @@ export class UserStatements {
     if (!known) this.#changed(user, device, true)
   }
 
-  /** Accepts a removal. It counts only from the user that vouched for the device, with any of the user's keys. */
+  /** Accepts a removal. Only one signed with a key of the user that vouched for the device counts. */
   #takeRemoval(bytes: Uint8Array): void {
     const removal = this.#ports.crypto.readRemoval(bytes)
     if (!removal) return this.#tampered(null, 'statement_forged')
@@ -102,7 +99,7 @@ export class UserStatements {
     this.#changed(removal.user, device, false)
   }
 
-  /** Accepts a succession. The first signed successor counts, because a key can have only one. */
+  /** Accepts a succession. Only the first one of a key counts. */
   #takeSuccession(bytes: Uint8Array): void {
     const succession = this.#ports.crypto.readIdentityRotation(bytes)
     if (!succession) return this.#tampered(null, 'statement_forged')

@@ -1,6 +1,6 @@
 /**
- * Implements users with several devices for applications. A user is a peer. Each of its devices is also a peer, for
- * which the user's key vouches.
+ * Implements the application's API for users with several devices. User and devices are peers; the user's key vouches
+ * for its devices.
  */
 import { createDeviceInvite, isDeviceLabel, signRemoval } from '@sealpost/identity'
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
@@ -30,7 +30,7 @@ import type { Device } from './user-statements.ts'
 
 export type { Device } from './user-statements.ts'
 
-/** The body is shared like that of a group message, but the broker checks no group statement. */
+/** The group id of messages to a user. The broker checks no group statement for it. */
 const NO_GROUP = '0'.repeat(32) as GroupId
 
 export interface DeviceInviteOptions {
@@ -44,7 +44,7 @@ export interface DeviceInviteOptions {
 export interface PendingUserSend {
   /** Each promise resolves when the broker has stored the envelope for this device, and rejects like that of `send`. */
   readonly devices: ReadonlyMap<PeerKey, Promise<Receipt>>
-  /** One outcome per device, once all outcomes are known. */
+  /** Resolves with one outcome per device. */
   readonly stored: Promise<readonly MemberOutcome[]>
 }
 
@@ -92,7 +92,7 @@ export class Users {
     const { ask, tell, crypto } = this.#ports
     const peers = [tell(({ users }) => users.current(user))]
     const { statements } = await ask({ type: 'devices', peers })
-    // A device that the broker no longer lists is gone; one that no statement confirms is not the user's.
+    // Return only devices that are both listed by the broker, so not removed, and confirmed by a statement.
     const listed = new Set(statements.map((bytes) => crypto.users.readDevice(bytes)?.device))
     return tell(({ users }) => users.devicesOf(user, clockMs())).filter(({ key }) => listed.has(key))
   }
@@ -147,7 +147,6 @@ export class Users {
     return user
   }
 
-  /** Seals the body once, for every recipient. */
   #sealed(body: Uint8Array, members: readonly PeerKey[], terms: GroupMessageTerms): GroupMessage {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`)
@@ -160,7 +159,7 @@ export class Users {
       await this.#peer.send(device, body, { ...options, ifOnline: true })
       return true
     } catch (error) {
-      // The device may have been removed a moment ago, so the next one is tried.
+      // The device was removed in the meantime, so try the next one.
       if (error instanceof SealpostError && GONE.has(error.code)) return false
       throw error
     }

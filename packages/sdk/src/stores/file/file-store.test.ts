@@ -12,7 +12,7 @@ beforeEach(async () => {
 })
 afterEach(() => rm(folder, { recursive: true }))
 
-/** Writes a lock that another process might have left. Missing parts are those of this process. */
+/** Writes a lock of another process. Parts not given are those of this process. */
 async function leaveLock(parts: { pid?: number; started?: number; host?: string }): Promise<string> {
   const own = await lockStore(path)
   const [name] = await readdir(folder)
@@ -74,7 +74,7 @@ describe('a lock', () => {
   })
 })
 
-/** A number that no process has: Linux assigns none above 2 ** 22. */
+/** A process id that can't exist: Linux assigns none above 2 ** 22. */
 const GONE = 2 ** 22 + 1
 
 async function startOf(pid: number): Promise<number> {

@@ -1,6 +1,6 @@
 /**
  * Implements a store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only the owner can read the file.
- * Bodies of messages that wait unsealed, as before the first session, are stored unencrypted.
+ * Messages that wait unsealed, for example before the first session, are stored unencrypted.
  */
 import { type FileHandle, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { hostname, platform } from 'node:os'
@@ -44,7 +44,7 @@ export interface StoreLock {
   release(): Promise<void>
 }
 
-/** On systems other than Linux, host names change with the network, and containers are rare. */
+/** Identifies the host of a lock. Outside Linux, it is constant, because host names change with the network there. */
 const HOST = platform() === 'linux' ? hostname() : 'local'
 
 /** Locks the store at this path. @throws SealpostError `store_in_use`, `store_failed` @internal */
@@ -69,7 +69,7 @@ async function createLock(path: string): Promise<void> {
     const file = await open(path, 'wx', 0o600)
     await file.close()
   } catch (cause) {
-    // This process already has the store open.
+    // This process already holds the lock.
     if ((cause as { code?: unknown }).code === 'EEXIST') throw inUse(path)
     throw new SealpostError('store_failed', "Can't create a lock next to the file of this store.", { cause })
   }
@@ -98,7 +98,7 @@ function isRunning(pid: number): boolean {
 /** Returns when a process started, in ticks since boot; 0 if unknown. */
 async function startedAt(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or the process has just ended
-  // The program's name is the second field, in brackets, and may contain anything.
+  // The second field, in brackets, is the program's name and may contain anything, so start after it.
   return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? 0)
 }
 
@@ -148,7 +148,7 @@ export const nodeFiles: FileLayer = {
   rename,
   remove: (path) => rm(path, { force: true }),
   syncFolder: async (path) => {
-    if (platform() === 'win32') return // Windows does not support this, but renames are written through
+    if (platform() === 'win32') return // Windows can't sync folders, but writes renames through
     const folder = await open(dirname(path), 'r')
     try {
       await folder.sync()
@@ -178,14 +178,13 @@ const SALT_BYTES = 16
 const SALT_END = MAGIC.length + SALT_BYTES
 const HEAD_BYTES = SALT_END + 4
 const FRAME_HEAD_BYTES = 8
-/** Obsolete records below this size are not worth a rewrite. */
+/** The size below which obsolete records do not cause a rewrite. */
 const GARBAGE_BYTES_MIN = 1024 * 1024
 /**
- * The maximum size of a batch that is searched for after a damaged one. For larger sizes, random bytes would too often
- * look like a batch.
+ * The maximum size of a batch to search for behind a damaged one. Random bytes would too often look like a larger one.
  */
 const SOUGHT_BYTES_MAX = 1024 * 1024
-/** The size of the pieces in a rewrite, so that a long backlog isn't in memory twice. */
+/** The size of the pieces in a rewrite, so that a long backlog is not in memory twice. */
 const PIECE_BYTES = 1024 * 1024
 
 interface Kept {
@@ -255,7 +254,7 @@ export class StoreJournal implements PeerStore {
     this.length += frame.length
   }
 
-  /** Writes a new file, which replaces this one once it is complete and synced. */
+  /** Writes a new file, which replaces this one once it is synced. */
   private async writeAnew(): Promise<void> {
     const fresh = `${this.path}.new`
     await this.file?.close()
@@ -279,7 +278,10 @@ export class StoreJournal implements PeerStore {
     await this.files.syncFolder(this.path)
   }
 
-  /** Runs a step. After an error, the state of the file is unknown, so a failed sync must not be retried. */
+  /**
+   * Runs a step. After an error, refuses all others: the file's state is unknown, and a failed sync must not be
+   * retried.
+   */
   private async guard(step: () => Promise<void>): Promise<void> {
     if (this.failure) throw this.failure
     try {
@@ -336,9 +338,7 @@ function* batchesOf(whole: Uint8Array): Generator<Uint8Array> {
   }
 }
 
-/**
- * Returns the batch in the frame that begins here; null if there is no complete frame. Empty batches are never written.
- */
+/** Returns the batch of the frame at `at`; null if the frame is incomplete. Empty batches are never written. */
 function batchAt(whole: Uint8Array, at: number): Uint8Array | null {
   const batchAt = at + FRAME_HEAD_BYTES
   if (batchAt >= whole.length) return null
@@ -358,8 +358,8 @@ function checkTail(whole: Uint8Array, brokenAt: number): void {
 }
 
 /**
- * The size of the head of an encoded change. It contains two lengths (u32, big-endian): of the change and of its bytes.
- * The key and the fields follow as JSON, then the bytes. Earlier versions ignore fields that later ones add.
+ * The size of the head of an encoded change: the lengths of the change and of its bytes (u32, big-endian). The key and
+ * the fields as JSON follow, then the bytes.
  */
 const CHANGE_HEAD_BYTES = 8
 const NO_BYTES = new Uint8Array(0)
@@ -387,7 +387,7 @@ export function decodeChanges(batch: Uint8Array): StoreChange[] {
     const bytesAt = at + CHANGE_HEAD_BYTES + view.getUint32(at)
     const end = bytesAt + view.getUint32(at + 4)
     const { key, fields } = JSON.parse(decoder.decode(batch.subarray(at + CHANGE_HEAD_BYTES, bytesAt)))
-    // Copied; otherwise, one small body would keep the whole file in memory.
+    // Copy the bytes; a view would keep the whole file in memory.
     const record = end > bytesAt ? { ...fields, bytes: batch.slice(bytesAt, end) } : fields
     changes.push({ key, record: isEmptyBody(record) ? { ...record, bytes: NO_BYTES } : record })
     at = end

@@ -15,7 +15,7 @@ function put(key: string, bytes: Uint8Array): StoreChange {
   return { key, record }
 }
 
-/** The contents of a store, in short form. */
+/** The store's bodies by key, abbreviated. */
 type Contents = Record<string, string>
 
 function afterBatches(batches: readonly StoreChange[][], count: number): Contents {
@@ -29,12 +29,11 @@ function afterBatches(batches: readonly StoreChange[][], count: number): Content
 
 const inShort = (record: NonNullable<StoreChange['record']>) => ('bytes' in record ? record.bytes.join() : record.kind)
 
-/** Returns the bodies, which identify the records, because keys are not part of a record. */
+/** Returns the bodies, which identify records, as records do not contain their keys. */
 async function bodiesIn(journal: StoreJournal): Promise<string[]> {
   return (await journal.load()).map(inShort).sort()
 }
 
-/** Returns batches whose bodies are all different. */
 function batchesOf(shape: readonly (readonly number[])[]): StoreChange[][] {
   return shape.map((keys, i) =>
     keys.map((key, k) => (key < 0 ? { key: `k${-key}`, record: null } : put(`k${key}`, Uint8Array.of(i, k, key, 255)))),
@@ -113,7 +112,7 @@ const shape = fc.array(
   { minLength: 1, maxLength: 12 },
 )
 
-/** Runs processes on one store until power cuts. Returns how many batches were confirmed and how many were begun. */
+/** Runs processes on one store until the power fails. Returns how many batches were begun and confirmed. */
 async function live(
   disk: TestingDisk,
   batches: StoreChange[][],

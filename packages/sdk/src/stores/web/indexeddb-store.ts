@@ -34,7 +34,7 @@ export async function openIndexedDbStore(name: string, options: IndexedDbOptions
 }
 
 function storeOn(database: IdbDatabase, unlock: () => void): PeerStore {
-  database.onversionchange = () => database.close() // The database was deleted, so later writes fail.
+  database.onversionchange = () => database.close() // Another tab deletes the database. Later writes fail.
   return {
     load: async () => {
       const request = begin(database, 'readonly').objectStore(RECORDS).getAll()
@@ -56,7 +56,7 @@ function storeOn(database: IdbDatabase, unlock: () => void): PeerStore {
   }
 }
 
-/** Copies views, because a stored view would include all the memory that it refers to. */
+/** Copies views, because the database would store the whole buffer of each. */
 function compact(record: StoreRecord): StoreRecord {
   if (!('bytes' in record) || record.bytes.length === record.bytes.buffer.byteLength) return record
   return { ...record, bytes: record.bytes.slice() }
@@ -70,7 +70,6 @@ function begin(database: IdbDatabase, mode: 'readonly' | 'readwrite'): IdbTransa
   }
 }
 
-/** Acquires the lock. Resolves with a function that releases it. */
 function lock(locks: LockManager, name: string): Promise<() => void> {
   return new Promise((resolve, reject) => {
     const hold: LockHolder = (granted) => {
@@ -112,10 +111,7 @@ interface Platform {
 
 const platform = (): Platform => globalThis as Platform
 
-/**
- * A request. This and the types below are the subset of the IndexedDB and Web Locks standards that the store uses.
- * Browsers and fakes provide it.
- */
+/** The subset of the IndexedDB and Web Locks standards that the store uses. Browsers and fakes implement it. */
 export interface IdbRequest<T> {
   readonly result: T
   readonly error: unknown
