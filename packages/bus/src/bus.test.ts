@@ -96,7 +96,7 @@ test('hints whose send failed are sent again', async () => {
   await expect.poll(() => transport.refused).toBe(1)
   transport.restore()
   await receives(2)
-  await bus.close() // also counts the last send
+  await bus.close() // counts the last send too
   expect(received).toEqual([wake(1), wake(2)])
   expect(bus.counters).toMatchObject({ published: 2, lost: 1 })
 })

@@ -1,28 +1,27 @@
 /**
- * Exchanges messages between shards. Every message is a hint: it may be lost, duplicated, late or forged. A lost hint
- * costs only a delay, because each shard also polls the database for everything that hints announce.
+ * Exchanges messages between shards. Every message is a hint, which may be lost, duplicated, late or forged. A lost one
+ * only costs a delay, because shards also poll the database.
  */
 import { decodePacket, encodeHint, encodePacketHeader, type Hint } from '@sealpost/protocol/hints'
 import { blockOf, type MeshId, type Millis, OperatingError, type ShardId } from '@sealpost/std'
 
 export interface BusListener {
-  /** Receives hints from other shards: hints about followed meshes, and hints that concern no mesh. */
+  /** Receives hints from other shards, about followed meshes or about none. */
   onHints(from: ShardId, hints: readonly Hint[]): void
   /**
-   * Called when hints about these meshes begin to arrive; earlier hints may be lost. Runs after each `follow`, and for
-   * all followed meshes after a reconnect.
+   * Called when hints about these meshes begin to arrive: after each `follow`, and for all after a reconnect. Earlier
+   * hints may be lost.
    */
   onFollowing(meshes: readonly MeshId[]): void
 }
 
-/** Totals since the bus was opened. */
 interface BusCounters {
-  /** Hints that were sent. A hint repeated within one batch counts once. */
+  /** Sent hints, without duplicates in a batch. */
   published: number
   received: number
-  /** Hints that were dropped because the transport was down or too many hints were waiting. */
+  /** Hints dropped because the transport was down or too many waited. */
   lost: number
-  /** Packets that were malformed or that arrived under the wrong topic. */
+  /** Packets that were malformed or under the wrong topic. */
   invalid: number
 }
 
@@ -30,14 +29,13 @@ export interface Bus {
   readonly counters: Readonly<BusCounters>
   /** Whether a hint published now will be sent. */
   readonly isUp: boolean
-  /** The time within which most replies from other shards arrive; 0 if no reply will arrive. */
+  /** The time within which most replies arrive; 0 if none will. */
   readonly replyMs: Millis
-  /** Sends the hint within a few milliseconds, in one batch with other hints. */
+  /** Sends the hint with others, within a few milliseconds. */
   publish(hint: Hint): void
-  /** Starts to receive hints about this mesh. */
   follow(meshId: MeshId): void
   unfollow(meshId: MeshId): void
-  /** Adds a listener, which receives every hint and must not throw. */
+  /** Adds a listener of every hint, which must not throw. */
   subscribe(listener: BusListener): void
   /** Sends the waiting hints, then closes the transport. */
   close(): Promise<void>
@@ -57,15 +55,15 @@ export interface BusTransportEvents {
   /** Called when packets under these topics begin to arrive. */
   onFollowing(topics: readonly Topic[]): void
   onUp(): void
-  /** Reports an error for the log. The transport reconnects by itself. */
+  /** Called with an error for the log. The transport reconnects by itself. */
   onDown(error: OperatingError): void
 }
 
-/** Carries packets between shards. Different buses have different transports but are otherwise the same. */
+/** Carries packets between shards. Buses differ only in their transport. */
 export interface BusTransport {
   readonly isUp: boolean
   readonly packetBytesMax: number
-  /** The time within which most replies from other shards arrive; 0 if no reply will arrive. */
+  /** The time within which most replies arrive; 0 if none will. */
   readonly replyMs: Millis
   /** @param meshId - null for the topic of the whole cluster */
   topicOf(meshId: MeshId | null): Topic
@@ -77,12 +75,12 @@ export interface BusTransport {
   close(): Promise<void>
 }
 
-/** Returns a transport that connects as soon as it can. */
+/** Returns a transport, which connects by itself. */
 export type OpenBusTransport = (events: BusTransportEvents) => BusTransport
 
-/** The pause between two sends. Only one send runs at a time, so a slow transport sends larger batches. */
+/** The pause between two sends, which do not overlap, so that a slow transport sends larger batches. */
 const BATCH_MS: Millis = 2
-/** A wake hint has 21 bytes, so while the bus is down, the waiting hints take up a few megabytes. */
+/** The maximum number of hints that wait while the bus is down: a few megabytes. */
 const WAITING_MAX = 50_000
 
 interface BatchingBusOptions {
@@ -93,8 +91,8 @@ interface BatchingBusOptions {
 }
 
 /**
- * Implements a bus over any transport: collects hints into batches without duplicates, packs them by topic, and drops
- * misdirected packets.
+ * Implements a bus over any transport: batches hints without duplicates, packs them by topic, and drops misdirected
+ * packets.
  */
 export class BatchingBus implements Bus {
   readonly counters: BusCounters = { published: 0, received: 0, lost: 0, invalid: 0 }
@@ -137,7 +135,7 @@ export class BatchingBus implements Bus {
       return
     }
     const key = keyOf(hint)
-    this.#waiting.delete(key) // the latest value replaces the earlier one in its position
+    this.#waiting.delete(key) // replaces an earlier value in its position
     this.#waiting.set(key, hint)
     this.#sendSoon()
   }
@@ -194,13 +192,12 @@ export class BatchingBus implements Bus {
       this.counters.published += batch.size
     } catch (error) {
       if (!(error instanceof OperatingError)) throw error
-      this.#requeue(batch) // the transport reports its own state
+      this.#requeue(batch) // the transport has reported the error itself
     }
   }
 
   /**
-   * Adds unsent hints to the next batch: another shard may have polled before this shard stored what the hints
-   * announce.
+   * Adds unsent hints to the next batch, because other shards may have polled before the announced change was stored.
    */
   #requeue(unsent: ReadonlyMap<string, Hint>): void {
     const later = this.#waiting
@@ -226,7 +223,7 @@ export class BatchingBus implements Bus {
       this.counters.invalid += 1
       return
     }
-    const hints = packet.hints.filter((hint) => this.#isFollowed(topic, meshOf(hint))) // several meshes may share a topic
+    const hints = packet.hints.filter((hint) => this.#isFollowed(topic, meshOf(hint))) // topics may be shared
     this.counters.received += hints.length
     if (hints.length > 0) for (const listener of this.#listeners) listener.onHints(packet.from, hints)
   }
@@ -247,7 +244,7 @@ export class BatchingBus implements Bus {
 
 const nothing = () => undefined
 
-/** Hints of these two types are outdated by the time the transport reconnects. */
+/** Presence and ephemeral hints are outdated after a reconnect. */
 const survivesReconnect = ({ type }: Hint): boolean => type !== 'ephemeral' && type !== 'whoIsThere'
 
 const meshOf = (hint: Hint): MeshId | null => ('meshId' in hint ? hint.meshId : null)
@@ -283,7 +280,7 @@ function keyOf(hint: Hint): string {
   }
 }
 
-/** Packs encoded hints into as few packets as possible. No hint exceeds a packet. */
+/** Packs encoded hints into as few packets as possible. */
 function packed(header: Uint8Array, hints: readonly Uint8Array[], bytesMax: number): Uint8Array[] {
   const packets: Uint8Array[] = []
   let parts = [header]
@@ -311,10 +308,10 @@ function concat(parts: readonly Uint8Array[], byteCount: number): Uint8Array {
   return bytes
 }
 
-/** A small limit, so that tests also split packets. */
+/** The packet limit, small enough for tests to split packets. */
 const PACKET_BYTES_MAX = 6_000
 
-/** Creates a bus inside one process, for shards in tests and for a single broker. */
+/** A bus inside one process, for tests and for a single broker. */
 export class MemoryHub {
   readonly #transports = new Set<MemoryTransport>()
 
@@ -322,7 +319,7 @@ export class MemoryHub {
     return new BatchingBus({ shard, open: (events) => this.open(events) })
   }
 
-  /** Opens a transport that belongs to no shard, for tests. */
+  /** Opens a transport without a shard, for tests. */
   open(events: BusTransportEvents): BusTransport {
     const transport = new MemoryTransport(this, events)
     this.#transports.add(transport)

@@ -1,7 +1,6 @@
 /**
- * Runs a bus over NATS, with one subject per mesh and no stored messages. Several clusters may share the NATS servers,
- * because each subject begins with the cluster's name. The client's own reconnect is off, because it would buffer every
- * hint while disconnected, including duplicates.
+ * Runs a bus over NATS, with one subject per mesh and no stored messages. Subjects begin with the cluster's name, so
+ * that clusters can share servers. The client's own reconnect is off, because it would buffer duplicates.
  */
 import type { NatsConnection } from '@nats-io/transport-node'
 import { type MeshId, OperatingError } from '@sealpost/std'
@@ -9,7 +8,7 @@ import type { OpenBusTransport, Topic } from './bus.ts'
 import { type BusConnection, type BusConnectionEvents, ReconnectingTransport } from './reconnecting-transport.ts'
 
 export interface NatsOptions {
-  /** URLs such as `nats://user:password@host:port` or `tls://…`, of which the client picks one. */
+  /** URLs such as `nats://user:password@host:port` or `tls://…`, one of which is chosen. */
   readonly urls: readonly string[]
   /** The contents of a `.creds` file. */
   readonly credentials?: string
@@ -17,7 +16,7 @@ export interface NatsOptions {
   readonly cluster: string
 }
 
-/** The packet limit. Servers accept 1 MiB by default, but smaller packets delay other packets less. */
+/** The packet limit. Servers accept 1 MiB, but smaller packets delay others less. */
 const PACKET_BYTES_MAX = 32 * 1024
 const CONNECT_TIMEOUT_MS = 5_000
 const PING_EVERY_MS = 5_000
@@ -40,10 +39,10 @@ export const natsTransport =
     )
 
 async function openBusConnection(options: NatsOptions, events: BusConnectionEvents): Promise<BusConnection> {
-  // The client is loaded only if NATS is configured, because loading takes 17 ms.
+  // Load the client only if needed, because that takes 17 ms.
   const nats = await import('@nats-io/transport-node')
   const connection = await request(() => nats.connect(optionsOf(options, nats)))
-  void connection.closed().then(events.onClosed) // also settles after `close`, and `onClosed` then ignores it
+  void connection.closed().then(events.onClosed) // after `close`, `onClosed` ignores this
   return new NatsBusConnection(connection, events)
 }
 
@@ -58,7 +57,7 @@ class NatsBusConnection implements BusConnection {
     this.#events = events
   }
 
-  /** Resolves with the server's reply to a flush, which paces the batches. */
+  /** Resolves with the reply to a flush, which paces the batches. */
   send(packets: Parameters<BusConnection['send']>[0]): Promise<void> {
     return request(() => {
       for (const { topic, bytes } of packets) this.#connection.publish(topic, bytes)
@@ -92,7 +91,7 @@ class NatsBusConnection implements BusConnection {
     return request(() => this.#connection.close())
   }
 
-  /** The error means that the account may not subscribe. It arrives before the reply to the flush. */
+  /** An error means that the account may not subscribe. It precedes the reply to the flush. */
   readonly #receive = (error: Error | null, { subject, data }: { subject: string; data: Uint8Array }): void => {
     if (error) this.#isDenied = true
     else this.#events.onPacket(subject, data)
@@ -123,7 +122,7 @@ function optionsOf({ urls, credentials, cluster }: NatsOptions, nats: Client): P
   }
 }
 
-/** Keeps only the name of the client's error, because its message may quote connection options. */
+/** Keeps only the name of the client's error, whose message may quote connection options. */
 async function request<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call()

@@ -10,7 +10,7 @@ import type { MeshId } from '@sealpost/std'
 import type { OpenBusTransport } from './bus.ts'
 import { type BusConnection, type BusConnectionEvents, ReconnectingTransport } from './reconnecting-transport.ts'
 
-/** Base64 encodes three bytes as four characters. */
+/** The packet limit: base64 encodes three bytes as four characters. */
 const PACKET_BYTES_MAX = Math.floor(NOTIFICATION_LENGTH_MAX / 4) * 3
 
 export const postgresTopicOf = (meshId: MeshId | null): string => `sealpost_${meshId?.slice(0, 2) ?? 'all'}`
@@ -45,8 +45,8 @@ async function openBusConnection(
 }
 
 /**
- * Uses the platform's codec, which encodes and decodes 600 bytes in 1.8 µs; the strict codec of `std` takes 100 µs. The
- * bus validates packets anyway.
+ * Decodes with the platform's codec: 1.8 µs for 600 bytes instead of 100 µs with the strict one in `std`. The bus
+ * validates packets anyway.
  */
 const bytesOf = (payload: string): Uint8Array => Buffer.from(payload, 'base64url')
 const textOf = (bytes: Uint8Array): string =>

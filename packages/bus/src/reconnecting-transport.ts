@@ -1,11 +1,8 @@
-/**
- * Runs a transport that replaces lost connections, and follows all topics on each new connection. Each kind of bus has
- * its own kind of connection.
- */
+/** A transport that replaces lost connections, and follows all topics on each new one. */
 import { assert, type MeshId, type Millis, OperatingError } from '@sealpost/std'
 import type { BusTransport, BusTransportEvents, Topic, TopicPacket } from './bus.ts'
 
-/** One connection. An error ends it, and it then calls `onClosed`. */
+/** One connection, which an error ends; it then calls `onClosed`. */
 export interface BusConnection {
   send(packets: readonly TopicPacket[]): Promise<void>
   /** Subscribes to topics. Resolves once packets arrive. @throws OperatingError */
@@ -117,14 +114,14 @@ export class ReconnectingTransport implements BusTransport {
     this.#events.onUp()
   }
 
-  /** Topics that are followed during this call are requested after these. */
+  /** Topics followed during this call are requested after these. */
   async #listen(connection: BusConnection, topics: readonly Topic[]): Promise<void> {
     await connection.follow(topics)
     this.#events.onFollowing(topics)
   }
 
   #whenUp(act: (connection: BusConnection) => Promise<void>): void {
-    if (this.#state.name === 'up') void act(this.#state.connection).catch(operating) // `onClosed` reports it
+    if (this.#state.name === 'up') void act(this.#state.connection).catch(operating) // `onClosed` reports the error
   }
 
   #lost(error: OperatingError): void {
@@ -138,7 +135,7 @@ export class ReconnectingTransport implements BusTransport {
         this.#connecting = this.#connect()
       },
       this.#retryMs * (0.5 + Math.random()),
-    ) // a random pause first, because all shards lose their server at the same time
+    ) // pauses first, because all shards lose their server at the same time
     this.#retryMs = Math.min(RETRY_MS_MAX, this.#retryMs * 2)
   }
 }

@@ -10,7 +10,7 @@ import { deliveryRef, type LiveSession } from './model.ts'
 import { Quotas } from './send/quotas.ts'
 import { Rates } from './send/rate.ts'
 
-/** Counters since the start of the engine. The broker exposes them as metrics. */
+/** The engine's counters, which the broker exposes as metrics. */
 export interface Counters {
   accepted: number
   duplicates: number
@@ -44,9 +44,11 @@ interface ContextOptions {
 export type TimedStage = 'ack' | 'push' | 'settle'
 export type Timed = (stage: TimedStage, tookMs: Millis) => void
 
-/** Peers of a moving mesh reconnect after this delay; by then the broker may know their new address. */
+/** The delay after which peers of a moving mesh reconnect. By then, the broker may have their new address. */
 const MOVING_RETRY_MS: Millis = 200
-/** Extra delay per session, which spreads the reconnects of a large mesh. A handshake takes about this long. */
+/**
+ * The additional delay per session, which spreads the reconnects of a large mesh: about the duration of a handshake.
+ */
 const MOVING_SPREAD_MS: Millis = 1
 
 export class Context {
@@ -96,7 +98,7 @@ export class Context {
     this.nowMs = nowMs
   }
 
-  /** Ends all sessions of a mesh that is moving or has moved. Its peers are redirected when they reconnect. */
+  /** Ends all sessions of a mesh that is moving or has moved, so that its peers are redirected when they reconnect. */
   meshMoving({ mesh }: LiveSession): void {
     let retryAfterMs = MOVING_RETRY_MS
     for (const { live } of [...mesh.byNo.values()]) {
@@ -106,7 +108,6 @@ export class Context {
     }
   }
 
-  /** Call about once a second. */
   forgetOld(): void {
     this.meshes.forgetIdle(this.nowMs)
     this.threads?.forgetFull(this.nowMs)

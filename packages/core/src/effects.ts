@@ -41,7 +41,7 @@ export interface SessionCheck {
  */
 export type SendOutcome = 'sent' | 'buffered' | 'dropped'
 
-/** Recipients and spaces of a send that this shard does not know, or has not looked up recently. */
+/** Recipients, groups, pools and spaces that must be looked up. */
 export interface Lookup {
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
@@ -50,7 +50,6 @@ export interface Lookup {
   readonly spaces: readonly PeerSpace[]
 }
 
-/** A space, and the peer that asks about it. */
 export interface PeerSpace {
   readonly peer: PeerNo
   readonly spaceId: SpaceId
@@ -103,9 +102,8 @@ export interface Effects {
   /** Ends the connection, and sends the refusal if there is one. The driver need not call `closed`. */
   close(socket: SocketId, refusal: SessionRefusal | null): void
   ping(socket: SocketId): void
-  /** Stops reading from a socket whose sender is faster than the database. */
+  /** Stops reading from a socket whose sender outpaces the database. */
   pause(socket: SocketId): void
-  /** Reads from a paused socket again. */
   resume(socket: SocketId): void
 
   /**
@@ -133,7 +131,6 @@ export interface Effects {
   settle(delivery: Settle): void
   /** Calls back when everything that the session's peer settled, rejected or retried is committed, or after 2 s. */
   whenSettled(session: SessionRef, then: () => void): void
-  /** Changes deliveries outside the group commit. */
   updateDeliveries(update: DeliveryUpdate): void
   /** Adds the want to the next claim statement of its kind. Reply: `claimed` or `claimFailed`. */
   claim(want: ClaimWant): void

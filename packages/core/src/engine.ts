@@ -118,7 +118,7 @@ export class Engine {
     return this.router.waitingCount
   }
 
-  /** While overloaded, the engine refuses sends as `busy`. */
+  /** While true, the engine refuses sends as `busy`. */
   set isOverloaded(is: boolean) {
     this.router.isOverloaded = is
   }
@@ -161,7 +161,7 @@ export class Engine {
     this.context.effects.send(socket, [hello])
   }
 
-  /** Admits a peer that proved its key without a handshake, for example through an HTTP login. */
+  /** Admits a peer that was authenticated without a handshake, for example by HTTP. */
   proven(socket: SocketId, member: Member, credit: number): void {
     const session = new Session(socket, { name: 'opening', member, credit, proof: NO_PROOF }, this.context.nowMs)
     this.sessions.set(socket, session)
@@ -198,7 +198,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** Returns the name under which the user's sessions share limits; undefined unless the session is live. */
+  /** Returns the name under which a user's sessions share limits; undefined unless the session is live. */
   limitNameOf(socket: SocketId): string | undefined {
     return this.live(socket)?.name
   }
@@ -209,7 +209,6 @@ export class Engine {
     if (session) this.refuse(session, code)
   }
 
-  /** Call when the client closed the connection or the connection broke. */
   closed(socket: SocketId): void {
     const session = this.sessions.get(socket)
     if (!session) return
@@ -232,8 +231,7 @@ export class Engine {
     if (session?.state.name !== 'proving') return
     if (found === null) return this.refuse(session, 'try_later')
     if (found.cell && found.isSignatureGood) return this.rebalancing.redirectToCell(session, found.cell, found.proof)
-    // An unknown mesh, an unknown key and a bad signature have the same code: a client must not learn which one
-    // applied.
+    // The code must be the same for an unknown mesh, an unknown key and a bad signature: clients must not learn which.
     if (!found.member || !found.isSignatureGood) return this.refuse(session, 'auth_failed')
     if (found.member.isRevoked) return this.refuse(session, 'revoked')
     if (this.rebalancing.redirectsHome(session, found.member.meshId, found.proof)) return
@@ -243,9 +241,8 @@ export class Engine {
   }
 
   /**
-   * Call once an attempt to open a session has ended. `epoch` is null if another attempt won the race, the peer was
-   * revoked in the meantime, or the database did not reply. The three cases have the same code, because the next
-   * attempt shows the reason.
+   * Call once a session was opened. `epoch` is null if another attempt won the race, the peer was revoked, or the
+   * database did not reply. The next attempt will show which.
    */
   opened(socket: SocketId, epoch: number | null): void {
     const session = this.sessions.get(socket)
@@ -256,8 +253,8 @@ export class Engine {
   }
 
   /**
-   * Call once an enrolment has ended. `enrolment` is null if too many enrolments wait or the database did not reply;
-   * the invite can then be used again.
+   * Call once an enrolment has ended. `enrolment` is null if too many wait or the database did not reply, in which case
+   * the invite remains usable.
    */
   enrolled(socket: SocketId, enrolment: Enrolment | null): void {
     const session = this.sessions.get(socket)
@@ -272,7 +269,9 @@ export class Engine {
     this.context.effects.close(socket, null)
   }
 
-  /** Call when a commit of these appends begins. Completes the appends with the outcome of the previous commit. */
+  /**
+   * Call when a commit of these appends begins. Completes the appends' fields from the outcome of the previous commit.
+   */
   commitStarts(appends: readonly Append[]): void {
     this.deliveries.commitStarts(appends as readonly PendingAppend[])
   }
@@ -304,7 +303,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** Call once these settles and rejects are committed. Their senders asked for receipts. */
+  /** Call once these settles and rejects, whose senders requested receipts, are committed. */
   receiptsCommitted(settles: readonly Settle[]): void {
     this.deliveries.receiptsCommitted(settles)
     this.context.flush()
@@ -317,8 +316,8 @@ export class Engine {
   }
 
   /**
-   * Call once a lookup has completed. `asked`: the keys of the peers and pools that were looked up. `successors` maps
-   * former keys to the keys that replaced them. The other arguments contain what was found.
+   * Call once a lookup has completed. `asked`: the keys that were looked up. `successors` maps former keys to current
+   * ones.
    */
   resolved(
     socket: SocketId,
@@ -339,7 +338,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** Call once a measurement has completed. `found`: the backlog by sender, or null if the database did not reply. */
+  /** Call once a measurement has completed. `found`: the backlog by sender; null if the database did not reply. */
   measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly SenderBacklog[] | null): void {
     const mesh = this.context.meshes.find(meshId)
     const owner = scope === 'mesh' ? mesh?.whole : (mesh?.byNo.get(scope) ?? mesh?.pools.numbered(scope))
@@ -438,12 +437,12 @@ export class Engine {
     const { member, credit, proof } = opening
     const { nowMs, limits, meshes, effects } = this.context
     const rival = meshes.find(member.meshId)?.byKey.get(member.peerKey)?.live
-    // Replies to two attempts may arrive in either order; the session with the higher epoch is newer.
+    // Attempts may complete in either order, but a higher epoch is newer.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
     if (rival) this.context.end(rival, 'superseded')
     const tick = this.context.nextTick()
     const { meshId, peer } = member
-    // If this shard issued the last epoch, no other shard can have a session of the peer.
+    // If this shard issued the last epoch, no other shard has a session of the peer, so none is notified.
     const lastEpoch = meshes.find(meshId)?.byNo.get(peer)?.epoch ?? 0
     if (member.sessionEpoch !== lastEpoch) effects.hint({ type: 'superseded', meshId, peer, epoch })
     const live = meshes.enter(
@@ -453,7 +452,7 @@ export class Engine {
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }
-    session.heardAtMs = nowMs // A peer is not expected to send anything while its session is being opened.
+    session.heardAtMs = nowMs // The peer sent nothing while its session was opened, so restart its silence.
     this.context.send(live, [welcomeOf(this.options, member, { epoch, proof })])
     if (proof !== NO_PROOF) this.sendAddresses(live, meshId)
     this.requests.ask(live, { type: 'findLost' })

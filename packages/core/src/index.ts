@@ -1,4 +1,3 @@
-/** Exports the engine, which is pure and synchronous. Drivers do all waiting. */
 export type { Counters, Timed, TimedStage } from './context.ts'
 export type { FoundGroups } from './directory/groups.ts'
 export type { SpaceFacts } from './directory/permissions.ts'

@@ -6,40 +6,39 @@ import type { MailboxLimits } from './send/quotas.ts'
 import type { Rate } from './send/rate.ts'
 
 export interface EngineLimits {
-  /** The time limit for `auth`, from the start of the connection. */
+  /** The time limit from the connection to `auth`. */
   readonly authWithinMs: Millis
   /**
-   * A session that is silent for this long is sent a ping. A session without a complete message or a pong for three
-   * times as long is ended.
+   * The silence after which a session is sent a ping. After three times as long without a frame or pong, it is ended.
    */
   readonly heartbeatMs: Millis
-  /** Each session claims at least this often, even without a hint. */
+  /** The maximum time between two claims of a session. */
   readonly pollMs: Millis
-  /** Each session is checked in the database at least this often. */
+  /** The maximum time between two checks of a session in the database. */
   readonly checkMs: Millis
   readonly leaseMs: Millis
-  /** A resend is detected for this long after its envelope was accepted. */
+  /** How long resends are detected. */
   readonly dedupeMs: Millis
   /** The maximum number of unsettled deliveries of a session, even if it requests more credit. */
   readonly creditMax: number
   /**
-   * The maximum bytes of unsettled deliveries of a session. It limits the memory for a socket that the client never
-   * reads.
+   * The maximum size of a session's unsettled deliveries in bytes, which limits the memory for a socket that is never
+   * read.
    */
   readonly creditBytes: number
   readonly envelopeBytesMax: number
   readonly ttlSecondsDefault: number
   readonly ttlSecondsMax: number
-  /** The maximum uncommitted envelopes of one session. Beyond it, the broker stops reading the socket. */
+  /** The maximum number of uncommitted envelopes of a session, beyond which the broker stops reading the socket. */
   readonly inFlightMax: number
-  /** The maximum bytes of these envelopes. More bytes make a commit longer, which delays everybody's mail. */
+  /** The maximum size of these envelopes in bytes. Larger commits delay everybody's mail. */
   readonly inFlightBytesMax: number
   /**
-   * The maximum bytes in flight from one user, over all its devices. Beyond it, envelopes are refused as `busy`, since
-   * the broker can't stop reading an HTTP request.
+   * The maximum size of a user's uncommitted envelopes in bytes. Beyond it, envelopes are refused as `busy`, because
+   * reading an HTTP request can't be stopped.
    */
   readonly inFlightBytesPerUserMax: number
-  /** The maximum uncommitted envelopes of all sessions. Beyond it, envelopes are refused as `busy`. */
+  /** The maximum number of uncommitted envelopes of all sessions, beyond which envelopes are refused as `busy`. */
   readonly waitingMax: number
   readonly waitingBytesMax: number
   /** Maximum rate of envelopes from a peer: per second, and in one burst. `null` switches the limit off. */

@@ -31,18 +31,17 @@ import type { SendRequest, SentItem } from './send/send-request.ts'
 /** The number of a connection, which its driver assigns. Numbers are never reused. */
 export type SocketId = number
 
-/** Limits that the devices of a user share. */
 export interface UserShare {
-  /** Bytes of envelopes that wait to be committed. */
+  /** The size of uncommitted envelopes. */
   inFlightBytes: number
-  /** The rate limit in envelopes; null if the limit is off or the user has had no session yet. */
+  /** The rate limit in envelopes; null if there is none or the user has had no session yet. */
   sends: TokenBucket | null
   sentBytes: TokenBucket | null
   /** Spreads the retries of deliveries; null until the first one. */
   retries: Pace | null
 }
 
-/** A session of the peer on another shard, as announced by that shard. */
+/** A session on another shard, as announced by that shard. */
 export interface RemoteSession {
   readonly epoch: number
   readonly untilMs: Millis
@@ -57,28 +56,27 @@ export interface PeerState {
   remoteSession: RemoteSession | null
   epoch: number
   /**
-   * The queue may hold mail that the peer sent before this tick and that this shard does not know of: mail sent through
-   * another shard, or in a commit whose outcome was lost. The tick is the start of the peer's session, or of its last
-   * commit with an unexpected outcome.
+   * Since this tick, the shard knows all mail from the peer: since its session or its last unexpected outcome. Earlier
+   * mail may wait unnoticed, sent through another shard or in a commit whose outcome was lost.
    */
   knownSinceTick: number
   /** Null if the peer accepts mail from everyone. */
   rule: ConsentRule | null
   consentVersion: number
-  /** The peer's backlog, as far as this shard knows. */
+  /** The peer's backlog, as this shard knows it. */
   readonly mailbox: MailboxUsage
-  /** All devices of a user share one object. */
+  /** Shared by all devices of the user. */
   readonly share: UserShare
   isStale: boolean
   /**
-   * After this time, the peer must be looked up again unless it is live here: other shards don't change a live peer.
+   * When the peer is unknown or stale, and must be looked up, unless it is live here: other shards don't change a live
+   * peer.
    */
   goodUntilMs: Millis
 }
 
-/** Maximum time until this shard notices a change that another shard made to a consent, a group or a pool. */
+/** How long a consent, group or pool is cached, because another shard may change it. */
 const GOOD_FOR_MS = 15_000
-/** Represents the whole mesh where a peer number is expected. */
 const WHOLE_MESH = 0 as PeerNo
 
 export class Mesh {
@@ -86,22 +84,21 @@ export class Mesh {
   readonly byKey = new Map<PeerKey, PeerState>()
   readonly byNo = new Map<PeerNo, PeerState>()
   readonly pools = new PoolTable()
-  /** The backlog of the whole mesh, as far as this shard knows. */
+  /** The backlog of the whole mesh, as this shard knows it. */
   readonly whole: Owner = { peer: WHOLE_MESH, mailbox: unknownMailbox() }
   liveCount = 0
   idleSinceMs: Millis = 0
-  /** Sessions that want presence updates of every peer. */
+  /** Sessions that subscribe to presence. */
   readonly watchers = new Set<LiveSession>()
   readonly remotePresence = new RemotePresence()
   private readonly shares = new Map<PeerNo, UserShare>()
-  /** The epochs of groups that sessions here asked about, changed or wrote to. */
+  /** The epochs of groups that sessions here requested, changed or wrote to. */
   private readonly groups = new Map<GroupId, { epoch: number; goodUntilMs: Millis }>()
 
   constructor(meshId: MeshId) {
     this.meshId = meshId
   }
 
-  /** Adds a member or updates a known one. */
   add(member: Member, nowMs: Millis): PeerState {
     const peer = this.byKey.get(member.peerKey) ?? this.place(member)
     if (!member.consent) return peer
@@ -119,7 +116,7 @@ export class Mesh {
     for (const peer of this.byNo.values()) if (peer.user === user) peer.isStale = true
   }
 
-  /** Returns undefined if the peer must be looked up, for the first time or again. */
+  /** Returns undefined if the peer is unknown or stale, and must be looked up. */
   find(peerKey: PeerKey, nowMs: Millis): PeerState | undefined {
     const peer = this.byKey.get(peerKey)
     return peer && !peer.isStale && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
@@ -141,7 +138,7 @@ export class Mesh {
 
   groupSeen(groupId: GroupId, epoch: number, nowMs: Millis): boolean {
     const before = this.groupEpoch(groupId)
-    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // Most of these entries would be ids of unknown groups.
+    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // Most entries would be ids of unknown groups, so clear them all.
     this.groups.set(groupId, { epoch: Math.max(before, epoch), goodUntilMs: nowMs + GOOD_FOR_MS })
     return epoch > before
   }
@@ -152,7 +149,7 @@ export class Mesh {
     if (peer) this.byKey.set(former, peer)
   }
 
-  /** Forgets a peer that the database no longer lists as a recipient. The next send looks it up again. */
+  /** Forgets a peer that the database no longer lists. */
   forget(peer: PeerState): void {
     if (peer.live) return
     for (const [key, known] of this.byKey) if (known === peer) this.byKey.delete(key)
@@ -183,7 +180,7 @@ export class Mesh {
   }
 }
 
-/** Stores the consent unless a newer one is known, because database replies can overtake one another. */
+/** Stores the consent unless a newer one is known. Database replies may arrive out of order. */
 function setConsent(peer: PeerState, consent: Consent): void {
   if (consent.version < peer.consentVersion) return
   peer.consentVersion = consent.version
@@ -194,9 +191,9 @@ export interface Seat {
   readonly live: LiveSession
   readonly pool: PoolState
   credit: number
-  /** Pushed and unsettled deliveries, including lapsed ones: a member that hangs on a delivery receives no other. */
+  /** Unsettled deliveries, including lapsed ones, so that a member that hangs on a delivery receives no other. */
   readonly held: Set<DeliveryId>
-  /** Whether a delivery that the member can take may be waiting. */
+  /** Whether a claim may find a delivery for the member. */
   mayFind: boolean
   servedAt: number
 }
@@ -212,13 +209,16 @@ export class PoolState {
   readonly fairQueue = new WeightedFairQueue()
   readonly mailbox = unknownMailbox()
   epoch = 0
-  /** Members by each of their present and former keys. */
+  /** Members by their current and former keys. */
   members: ReadonlyMap<PeerKey, PeerNo> = new Map()
   goodUntilMs: Millis = 0
   isClaiming = false
-  /** Whether the last delivery may crash its member (`ALONE_AFTER_ATTEMPTS`). Members then receive one at a time. */
+  /**
+   * Whether the last delivery may crash its member (`ALONE_AFTER_ATTEMPTS`), in which case members receive one at a
+   * time.
+   */
   isWary = false
-  /** Deliveries that arrived while a seat here was free but that no seat took. Other shards must be woken for them. */
+  /** The number of deliveries that no seat here took, for which other shards must be woken. */
   unserved = 0
 
   constructor({ poolId, pool }: PoolEntry) {
@@ -232,21 +232,21 @@ export class PoolTable {
   private readonly byId = new Map<PoolId, PoolState>()
   private readonly byNo = new Map<PeerNo, PoolState>()
 
-  /** Adds a pool, or updates it if the statement is newer, because database replies can overtake one another. */
+  /** Adds a pool, or updates it if the statement is newer. Database replies may arrive out of order. */
   add(entry: PoolEntry, nowMs: Millis): PoolState {
     const pool = this.byId.get(entry.poolId) ?? new PoolState(entry)
     this.byId.set(pool.poolId, pool)
     this.byNo.set(pool.peer, pool)
     pool.goodUntilMs = nowMs + GOOD_FOR_MS
     if (entry.epoch < pool.epoch) return pool
-    // The members don't change within an epoch; they can only gain keys.
+    // Within an epoch, members only gain keys, so keep the known ones.
     const known = entry.epoch === pool.epoch ? pool.members : []
     pool.epoch = entry.epoch
     pool.members = new Map([...known, ...entry.members.map(({ peerKey, peer }) => [peerKey, peer] as const)])
     return pool
   }
 
-  /** Marks the member's pools for another lookup, because the member has a new key. */
+  /** Marks the pools of a member with a new key for another lookup. */
   memberRotated(member: PeerNo): void {
     for (const pool of this.byId.values()) if ([...pool.members.values()].includes(member)) pool.goodUntilMs = 0
   }
@@ -271,25 +271,28 @@ export class PoolTable {
   }
 }
 
-/** Each request costs a statement, or a frame for every watcher. */
+/** The rate of requests per session. Each costs a statement, or a frame for every watcher. */
 const REQUESTS = { perSecond: 20, burst: 400 }
 /**
- * Each settle of a delivery that the session doesn't hold costs a lookup. A client that repeats the settles of its
- * former session names up to one window of deliveries.
+ * The rate of settles of deliveries that the session does not hold, each of which costs a lookup. A client that repeats
+ * its former session's settles sends one window of them.
  */
 const STRAYS = { perSecond: 500, burst: 20_000 }
-/** Each extension costs a row update. A client extends at most one window of deliveries, three times per lease. */
+/**
+ * The rate of extensions per session. Each costs a row update, and a client sends at most one window, three times per
+ * lease.
+ */
 const EXTENSIONS = { perSecond: 500, burst: 10_000 }
-/** The rate refusals before a session is ended. A sender that honours `retryAfterMs` causes far fewer. */
+/** The rate of refusals that ends a session. A sender that honours `retryAfterMs` causes far fewer. */
 const BREACHES = { perSecond: 10, burst: 2_000 }
-/** Maximum number of looked-up keys that a session remembers; each takes about 40 bytes. */
+/** The maximum number of looked-up keys that a session remembers, at about 40 bytes each. */
 const LOOKED_UP_MAX = 128
-/** The number of pools that a session may be joining at the same time. It requests more pools later. */
+/** The maximum number of concurrent joins of a session, which must request further pools later. */
 const JOINING_MAX = 2 * POOL_SEATS_MAX
 
 /**
- * Returns a fraction of the poll interval. It spreads the polls of sessions that began together, as after a restart:
- * while vacuum can't remove dead rows, one poll costs milliseconds. Consecutive peer numbers have distant phases.
+ * Returns a peer's fraction of the poll interval. Phases spread the polls of sessions that began together, because one
+ * poll costs milliseconds while vacuum can't remove dead rows.
  */
 const phaseOf = (peer: PeerNo): number => (peer * 0.618034) % 1
 
@@ -309,19 +312,19 @@ export class LiveSession {
   readonly mesh: Mesh
   readonly peer: PeerState
   readonly credit: Credit
-  /** The user's name in limits that all sessions of the user's devices share. */
+  /** The user's name in limits that its sessions share. */
   readonly name: string
   isOver = false
   epoch: number
   /** The epoch of leases on pool deliveries. A fence does not change it. */
   readonly openedEpoch: number
   readonly seats = new Map<PeerNo, Seat>()
-  /** Pools that the session asked to join, with the `ref` of its last request. Removed when the reply arrives. */
+  /** The `ref` of the last request to join each pool, until its reply arrives. */
   readonly joining = new Map<PoolId, number>()
   readonly spaces = new SpaceCache()
   polledAtMs: Millis
   checkedAtMs: Millis
-  /** The session receives no other presence snapshot before this time. */
+  /** When the session may receive the next presence snapshot. */
   snapshotFromMs: Millis = 0
   announcement: { readonly epoch: number; readonly atMs: Millis } | null = null
   readonly breachBucket: TokenBucket
@@ -330,11 +333,11 @@ export class LiveSession {
   readonly strayBucket: TokenBucket
   readonly extensionBucket: TokenBucket
 
-  /** The number of envelopes of this sender between `send` and `ack`. */
+  /** The number of envelopes between `send` and `ack`. */
   inFlight = 0
   inFlightBytes = 0
   isPaused = false
-  /** Whether the session was redirected. If so, further sends are refused. */
+  /** Whether the session was redirected, so that further sends are refused. */
   isLeaving = false
   /** Envelopes that wait for a lookup, in order. */
   held: SendRequest[] = []
@@ -348,9 +351,8 @@ export class LiveSession {
   summary = ''
   /** Whether the peer doesn't want its senders to receive receipts. */
   declinesReceipts = false
-  /** Peers whose box keys the session requested recently. */
   private readonly lookedUp = new Set<PeerKey>()
-  /** Deliveries leased to this session that must wait for older ones from the same sender. */
+  /** Leased deliveries that must wait for older ones from the same sender. */
   parked: Delivery[] = []
 
   constructor({ socket, mesh, peer, epoch, credit, nowMs, tick }: SessionPlace, limits: EngineLimits) {
@@ -384,7 +386,7 @@ export class LiveSession {
     return this.sends
   }
 
-  /** Returns whether no earlier envelope of its lane was refused. */
+  /** Returns whether no earlier envelope of its lane is refused. */
   isInSequence({ no, item }: SendRequest): boolean {
     return this.barred.size === 0 || no < (this.barred.get(laneOf(item)) ?? Number.POSITIVE_INFINITY)
   }
@@ -453,8 +455,8 @@ export class LiveSession {
   }
 
   /**
-   * Returns the sender if it asked for a receipt. A parked delivery needs it too: the peer may settle an earlier push
-   * of the delivery.
+   * Returns the sender if it requested a receipt. Parked deliveries need it too, because the peer may settle an earlier
+   * push.
    */
   private receiptTo({ terms, sender }: Delivery): PeerKey | null {
     if (terms === null || this.declinesReceipts) return null
@@ -463,7 +465,7 @@ export class LiveSession {
   }
 }
 
-/** Returns the lane of an envelope: its recipient and priority. One sender's mail in one lane stays in order. */
+/** Returns the lane of an envelope, within which its sender's mail stays in order. */
 const laneOf = (item: SentItem): string => item.recipient + item.priority
 
 export const refOf = (live: LiveSession): SessionRef => ({
@@ -472,7 +474,7 @@ export const refOf = (live: LiveSession): SessionRef => ({
   epoch: live.epoch,
 })
 
-/** Returns the queue key of a delivery that the session holds, for its own peer or for a pool. */
+/** Returns the queue key of a delivery that the session holds. */
 export const deliveryRef = (
   { mesh: { meshId }, peer: { peer } }: LiveSession,
   id: DeliveryId,
@@ -484,16 +486,16 @@ export const deliveryRef = (
 
 export type RecipientState = PeerState | PoolState
 
-/** An append that remembers its request and its sessions, so that its outcome needs no lookup. */
+/** An append with its request and sessions, so that its outcome needs no lookup. */
 export interface PendingAppend extends Append {
   insertLeaseEpoch: number
   remoteLeaseEpoch: number
-  /** Set when the commit begins, from the outcome of the previous commit. */
+  /** Set when the commit begins, because it depends on the previous commit's outcome. */
   insertLeaseFloor: number
   readonly from: LiveSession
   readonly to: RecipientState
   readonly request: SendRequest
-  /** The recipient's session whose credit counts this envelope. */
+  /** The session whose credit counts this envelope. */
   readonly toLive: LiveSession | null
   readonly byteCount: number
   readonly routedAtMs: Millis

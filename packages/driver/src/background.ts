@@ -4,7 +4,7 @@ import type { Cancel, Clock, DriverReport } from './ports.ts'
 
 const REPORT_EVERY_MS: Millis = 1000
 
-/** Timers that never fire after `stop`. */
+/** Timers of which none fires after `stop`. */
 export class BackgroundTimers {
   readonly #clock: Pick<Clock, 'after'>
   readonly #cancels = new Set<Cancel>()
@@ -41,7 +41,7 @@ export class BackgroundTimers {
   }
 }
 
-/** Operating errors are reported; every other error is a bug and ends the process. */
+/** Reports operating errors. Ends the process after every other error, which is a bug. */
 export class Failures {
   readonly #clock: Pick<Clock, 'nowMs'>
   readonly #report: Pick<DriverReport, 'failed' | 'fault'>
@@ -56,7 +56,7 @@ export class Failures {
     work.catch((error) => this.#report.fault(error))
   }
 
-  /** Reports each event at most once a second, because an outage fails every statement. */
+  /** Reports an event at most once a second, because every statement fails in an outage. */
   report(event: string, error: unknown): void {
     if (!(error instanceof OperatingError)) return this.#report.fault(error)
     const nowMs = this.#clock.nowMs()

@@ -40,7 +40,6 @@ function want(...wants: number[]): void {
   }
 }
 
-/** Completes the statement in flight. */
 async function answer(): Promise<void> {
   const { wants, answer } = statements.at(-1)!
   answer.resolve(wants.map((each) => `of ${each}`))

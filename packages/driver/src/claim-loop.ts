@@ -1,10 +1,9 @@
 /**
- * Gathers the wants of many sessions into one statement per tick. A commit or freed credit makes the next tick earlier,
- * so an idle broker claims immediately. Under load, the tick limits the rate of statements, so that many recipients
- * share one. One statement is in flight at a time. Claims, pool claims and collects each have their own loop.
+ * Gathers the wants of many sessions into one statement per tick, of which one is in flight at a time. An idle broker
+ * claims immediately; under load, the tick lets many recipients share a statement.
  *
- * While backlogs drain, a statement takes fewer wants. A statement for all recipients would return tens of thousands of
- * deliveries in one go; the database would then wait for the recipients, and later the recipients for the database.
+ * While backlogs drain, a statement takes fewer wants: one for all recipients would return tens of thousands of
+ * deliveries, and database and recipients would wait for each other.
  */
 import type { Millis } from '@sealpost/std'
 import type { Failures } from './background.ts'
@@ -13,7 +12,7 @@ import type { Clock } from './ports.ts'
 export interface ClaimLoopOptions {
   readonly tickMs: Millis
   readonly wantsMax: number
-  /** The number of deliveries that a statement should return, if each want returns as many as in the last statement. */
+  /** The number of deliveries that a statement aims at, if each want finds as many as in the last one. */
   readonly deliveriesAim: number
 }
 
@@ -23,7 +22,6 @@ export interface ClaimPorts<Want, Result> {
   readonly clock: Pick<Clock, 'nowMs' | 'after'>
   readonly failures: Failures
   ask(wants: readonly Want[]): Promise<readonly Result[]>
-  /** Returns the number of deliveries in a result. */
   countOf(result: Result): number
   found(results: readonly Result[]): void
   failed(wants: readonly Want[], error: unknown): void
@@ -47,9 +45,7 @@ export class ClaimLoop<Want, Result> {
     this.#waiting.push(want)
   }
 
-  /**
-   * Starts a statement if a tick has passed since the last one began; otherwise, starts one when the tick has passed.
-   */
+  /** Starts a statement, if a tick has passed since the last one began; otherwise, starts it then. */
   pull(): void {
     if (this.#isAsking || this.#isScheduled || this.#waiting.length === 0) return
     const { clock, failures } = this.#ports

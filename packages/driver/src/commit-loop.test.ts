@@ -160,9 +160,7 @@ test('every other one is followed at once', () => {
   ]).toEqual([0, 0, 0])
 })
 
-/**
- * Appends one item every `everyMs` for one second; each commit succeeds immediately. Returns the gaps between commits.
- */
+/** Appends an item every `everyMs` for one second, with immediate commits. Returns the gaps between commits. */
 async function gapsAt(everyMs: number): Promise<number[]> {
   for (let atMs = 0; atMs < 1_000; atMs += everyMs) {
     await add(append(1))

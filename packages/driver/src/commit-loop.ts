@@ -1,7 +1,7 @@
 /**
- * Implements a self-clocked group commit. When a commit returns, everything that is waiting becomes the next batch. An
- * idle broker adds no delay and a busy one batches by itself. Under a steady load, commits start at least 2 ms apart.
- * The loop pauses after a commit if the pause makes the next batch larger, and backs off while commits fail.
+ * Implements a self-clocked group commit. When a commit returns, everything that is waiting becomes the next batch.
+ * Under a steady load, commits start at least 2 ms apart. The loop pauses after a commit if that makes the next batch
+ * larger, and backs off while commits fail.
  */
 import type { Engine } from '@sealpost/core'
 import type { Append, Committed, SessionRef, Settle, SharedBody } from '@sealpost/protocol'
@@ -10,13 +10,13 @@ import type { Millis } from '@sealpost/std'
 import type { Failures } from './background.ts'
 import type { Clock, DriverReport } from './ports.ts'
 
-/** Limits how many settles a crash repeats: at most those of this period. */
+/** The maximum age of uncommitted settles, which a crash makes peers repeat. */
 const SETTLE_WITHIN_MS: Millis = 20
-/** The pause between two commits while the database is unavailable; it doubles after each failure. */
+/** The first pause after a failed commit; it doubles after each failure. */
 const BACK_OFF_MIN_MS: Millis = 50
 const BACK_OFF_MAX_MS: Millis = 1000
 
-/** A commit with at least this many appends may be followed by a pause. */
+/** The minimum number of appends of a commit that may be followed by a pause. */
 const PACED_FROM = 64
 const PACED_BELOW = 1_000
 const PAUSE_MAX_MS: Millis = 15
@@ -25,7 +25,7 @@ export interface BatchLimits {
   readonly appendsMax: number
   readonly appendBytesMax: number
   readonly settlesMax: number
-  /** The number of waiting settles from which they are due without `callSettles`. */
+  /** The number of waiting settles that are due without `callSettles`. */
   readonly settlesDueAt: number
 }
 
@@ -62,7 +62,6 @@ export class CommitLoop {
     this.#batches = new CommitBatches(limits)
   }
 
-  /** Whether nothing waits and no commit is in flight. */
   get isIdle(): boolean {
     return this.#batches.isIdle
   }
@@ -90,12 +89,12 @@ export class CommitLoop {
     return settled
   }
 
-  /** Returns whether a settle of this recipient is not committed. */
+  /** Returns whether a settle of this recipient is uncommitted. */
   hasSettlesOf(recipient: Pick<SessionRef, 'meshId' | 'peer'>): boolean {
     return this.#batches.hasSettlesOf(recipient)
   }
 
-  /** Commits soon: items that arrive in this turn of the event loop join one commit. */
+  /** Commits together with other items of this turn of the event loop. */
   flushSoon(): void {
     if (this.#isFlushDue) return
     this.#isFlushDue = true
@@ -105,7 +104,7 @@ export class CommitLoop {
     })
   }
 
-  /** Ends the back-off, so that the loop commits immediately after an outage. */
+  /** Ends the back-off after an outage. */
   resume(): void {
     this.#backOffMs = 0
     this.#resumesAtMs = 0
@@ -168,30 +167,28 @@ export class CommitLoop {
   }
 }
 
-/** The time constant of the moving average of the append rate. */
+/** The time constant of the append rate's moving average. */
 const RATE_WINDOW_MS: Millis = 250
 const FLOOR_FROM_PER_SECOND = 1_500
 const FLOOR_WHOLE_PER_SECOND = 2_500
 const FLOOR_MS: Millis = 2
 
 /**
- * The minimum time between the starts of two commits. A commit costs about 400 µs even if it carries few messages, so
- * at a steady rate it is delayed to collect more of them. At 5,000 messages per second this saves a fifth of the CPU of
- * broker and Postgres, adds 1 ms to the median latency and does not change p99 (docs/benchmarks/notes/latency.md). An
- * idle broker does not wait, nor does one whose commits take longer than this.
+ * Delays commits at a steady rate, because each costs about 400 µs. At 5,000 messages per second, this saves a fifth of
+ * the CPU of broker and Postgres, and adds 1 ms to the median latency but nothing to p99
+ * (docs/benchmarks/notes/latency.md).
  */
 export class CommitPace {
   #perSecond = 0
   #startedAtMs: Millis = -Infinity
 
-  /** Records the start of a commit with this number of appends. */
   started(appends: number, nowMs: Millis): void {
     const passedMs = nowMs - this.#startedAtMs
     this.#perSecond = this.#perSecond * Math.exp(-passedMs / RATE_WINDOW_MS) + (appends * 1000) / RATE_WINDOW_MS
     this.#startedAtMs = nowMs
   }
 
-  /** Returns the time until the next commit may start; not positive if it may start now. */
+  /** Returns the time until the next commit may start, if positive. */
   waitMs(nowMs: Millis): Millis {
     const above = (this.#perSecond - FLOOR_FROM_PER_SECOND) / (FLOOR_WHOLE_PER_SECOND - FLOOR_FROM_PER_SECOND)
     return this.#startedAtMs + FLOOR_MS * Math.min(1, Math.max(0, above)) - nowMs
@@ -199,9 +196,8 @@ export class CommitPace {
 }
 
 /**
- * Returns the pause after a commit. A commit with mail for another shard makes that shard collect, and costs a mark and
- * a ledger row per sender and frames per peer, even if it carries few messages. After such a commit of many messages,
- * the pause is as long as the commit took, so that the next one is larger. Few or very many messages need no pause.
+ * Returns the pause after a commit. Mail for another shard makes it collect, at a cost per sender and peer. After such
+ * a commit of many messages, a pause as long as the commit makes the next one larger.
  */
 export function pauseAfterCommit({ appends }: Pick<Batch, 'appends'>, tookMs: Millis): Millis {
   if (appends.length < PACED_FROM || appends.length >= PACED_BELOW) return 0
@@ -221,7 +217,7 @@ export class CommitBatches {
   #settles: Settle[] = []
   #areSettlesDue = false
   #inFlight: Batch | null = null
-  /** The settles taken so far, committed or not; they are committed in the order in which they arrived. */
+  /** The number of settles taken so far, which are committed in order. */
   #settleCount = 0
   #settledCount = 0
   readonly #settleWaiters: { readonly count: number; readonly done: () => void }[] = []
@@ -234,12 +230,11 @@ export class CommitBatches {
     return this.#inFlight === null && this.#appends.length === 0 && this.#settles.length === 0
   }
 
-  /** Whether a batch is due; `take` returns it once no other is in flight. */
+  /** Whether a batch is due, which `take` returns once none is in flight. */
   get isDue(): boolean {
     return this.#appends.length > 0 || (this.#areSettlesDue && this.#settles.length > 0)
   }
 
-  /** Returns whether `take` would return a batch. */
   get isReady(): boolean {
     return this.#inFlight === null && this.isDue
   }
@@ -248,7 +243,7 @@ export class CommitBatches {
     this.#appends.push(append)
   }
 
-  /** Adds a settle. Returns whether settles are due: because many wait, or because `callSettles` was called. */
+  /** Adds a settle. Returns whether settles are due. */
   settle(delivery: Settle): boolean {
     this.#settles.push(delivery)
     this.#settleCount += 1
@@ -261,24 +256,21 @@ export class CommitBatches {
     this.#areSettlesDue = true
   }
 
-  /**
-   * Calls back once every settle taken so far is committed; immediately if that is already the case. Makes them due.
-   */
+  /** Calls back once every earlier settle is committed, and makes them due. */
   whenSettled(done: () => void): void {
     if (this.#settledCount === this.#settleCount) return done()
     this.#areSettlesDue = true
     this.#settleWaiters.push({ count: this.#settleCount, done })
   }
 
-  /** Returns whether a settle of this recipient is not committed. Scans all settles that wait. */
   hasSettlesOf({ meshId, peer }: Pick<SessionRef, 'meshId' | 'peer'>): boolean {
     const isOf = (settle: Settle) => (settle.recipient === peer || settle.holder === peer) && settle.meshId === meshId
     return this.#settles.some(isOf) || this.#inFlight?.settles.some(isOf) === true
   }
 
   /**
-   * Takes the next batch, which is in flight until `succeeded` or `failed` is called. Returns null while another batch
-   * is in flight or if nothing is due.
+   * Takes the next batch, in flight until `succeeded` or `failed`. Returns null while one is in flight or if nothing is
+   * due.
    */
   take(): Batch | null {
     if (this.#inFlight !== null) return null
@@ -297,8 +289,8 @@ export class CommitBatches {
   }
 
   /**
-   * Returns the appends without an outcome: those of the failed batch and all later ones, since storing the later ones
-   * first would reverse the order. Settles wait for the next commit; committing a settle twice does no harm.
+   * Returns all appends without an outcome, because storing later ones first would reverse the order. Settles wait for
+   * the next commit.
    */
   failed(): Append[] {
     const failed = [...(this.#inFlight?.appends ?? []), ...this.#appends]
@@ -321,8 +313,7 @@ export class CommitBatches {
       body = append.body
       count += 1
     }
-    // A broadcast is not split, because the body that the first half stored would make the outcome of the second commit
-    // ambiguous.
+    // Never split a broadcast: the body stored by the first half would make the second commit's outcome ambiguous.
     while (body !== null && this.#appends[count]?.body === body) count += 1
     if (count < this.#appends.length) return takeFirst(this.#appends, count)
     const all = this.#appends

@@ -24,7 +24,6 @@ let notified: number[]
 let failures: unknown[]
 let woken: number
 let settled: PromiseWithResolvers<void>
-/** Peers with uncommitted settles. */
 let settling: PeerNo | null
 let ends: DeliveryEnds
 beforeEach(() => {
@@ -53,7 +52,7 @@ beforeEach(() => {
   })
 })
 
-/** Completes the statement in flight, and lets the next one begin. */
+/** Completes the statement in flight, so that the next one begins. */
 async function answer(): Promise<void> {
   statements.at(-1)!.answer.resolve()
   await clock.turn()
@@ -129,7 +128,7 @@ test('a session opens when the statements of the previous session are done, or a
   expect(opened).toHaveLength(3)
 })
 
-/** Resolves when a ping from this peer is answered. */
+/** Resolves when this peer's ping is answered. */
 function pongOf(peer: { readonly meshId: MeshId; readonly peer: PeerNo }): 'now' | 'later' {
   let when: 'now' | 'later' = 'later'
   const now = () => {

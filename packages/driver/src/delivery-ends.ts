@@ -1,7 +1,7 @@
 /**
  * Ends deliveries for recipients: settles join the group commit; retries, rejects and extensions have their own batched
- * statements. A peer that settles, leaves and reconnects immediately must not receive the same mail again. Each peer
- * waits only for its own statements, because another peer's may fail or hang.
+ * statements. A peer that reconnects waits for its own earlier statements, so that it does not receive the same mail
+ * again.
  */
 import type { DeliveryRef, Extension, Reject, Retry, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
@@ -11,17 +11,17 @@ import type { CommitLoop } from './commit-loop.ts'
 import type { Clock } from './ports.ts'
 
 /**
- * A new session and a pong wait at most this long for the peer's earlier settles; beyond it, the peer may receive
- * deliveries again. A client that waits for a pong switches to another broker after 4.75 s.
+ * How long a new session or a pong waits for earlier settles, after which the peer may receive deliveries again. A
+ * client that waits for a pong switches brokers after 4.75 s.
  */
 const WAIT_MAX_MS: Millis = 2_000
 const RETRIES_MAX = 1000
 /**
- * With envelopes of the maximum size, this is 2 MiB. A dead letter is a second copy of its envelope, and every later
- * commit waits until it is synced in the write-ahead log.
+ * The maximum number of rejects in a statement, at most 2 MiB. A dead letter copies its envelope, and later commits
+ * wait until it is synced.
  */
 const REJECTS_MAX = 16
-/** A delivery with a longer pause is found by the poll. */
+/** The longest pause after which the recipient is woken; the poll finds others. */
 const RETRY_WAKE_MAX_MS: Millis = 60_000
 
 export interface EndPorts {
@@ -30,9 +30,9 @@ export interface EndPorts {
   readonly queue: Pick<Queue, 'retry' | 'reject' | 'extend'>
   readonly commits: Pick<CommitLoop, 'settled' | 'hasSettlesOf'>
   readonly failures: Failures
-  /** Called once these rejects are committed. Their senders asked for receipts. */
+  /** Called once these rejects, whose senders requested receipts, are committed. */
   receiptsCommitted(receipts: readonly Settle[]): void
-  /** Called when a delivery that this recipient retried is ready again. */
+  /** Called when a retried delivery is ready. */
   retryDue(recipient: RecipientRef): void
 }
 
@@ -41,10 +41,7 @@ export class DeliveryEnds {
   readonly #retries = new Batcher((retries: readonly Retry[]) => this.#flushRetries(retries), { max: RETRIES_MAX })
   readonly #rejects = new Batcher((rejects: readonly Reject[]) => this.#flushRejects(rejects), { max: REJECTS_MAX })
   readonly #extensions = new Batcher((them: readonly Extension[]) => this.#flushExtensions(them), { max: RETRIES_MAX })
-  /**
-   * Items in an unfinished statement, by the peer that holds them. Each promise resolves with whether the statement
-   * succeeded.
-   */
+  /** Unfinished statements by peer. Each promise resolves with whether the statement succeeded. */
   readonly #underWay = new Map<string, Set<Promise<boolean>>>()
 
   constructor(ports: EndPorts) {
@@ -66,7 +63,7 @@ export class DeliveryEnds {
     this.#ports.failures.start(
       last.then(
         () => this.#ports.receiptsCommitted(withReceipt),
-        () => undefined, // the deliveries are pushed again
+        () => undefined, // a failed statement leaves the deliveries to be pushed again
       ),
     )
   }
@@ -75,21 +72,19 @@ export class DeliveryEnds {
     for (const extension of extensions) this.#track(extension, this.#extensions.add(extension))
   }
 
-  /** Opens a session once the settles, retries and rejects of the peer's former session are committed. */
+  /** Opens a session once the peer's earlier settles, retries and rejects are committed. */
   async before<T>(session: SessionRef, open: () => Promise<T>): Promise<T> {
     await this.committed(session, WAIT_MAX_MS)
     return open()
   }
 
-  /** Calls `now` immediately if nothing of this peer is pending, otherwise `later` once everything is committed. */
+  /** Calls `now` immediately if nothing of this peer is pending; otherwise, calls `later` afterwards. */
   whenCommitted(peer: RecipientRef, now: () => void, later: () => void): void {
     if (this.#isPending(peer)) this.#ports.failures.start(this.committed(peer, WAIT_MAX_MS).then(later))
     else now()
   }
 
-  /**
-   * Resolves with whether everything that the peer ended so far is committed; after `withinMs`, resolves with `false`.
-   */
+  /** Resolves with whether everything that the peer ended is committed; with false after `withinMs`. */
   async committed(peer: RecipientRef, withinMs: Millis): Promise<boolean> {
     if (!this.#isPending(peer)) return true
     return new Promise((resolve) => {
@@ -124,8 +119,8 @@ export class DeliveryEnds {
   }
 
   /**
-   * Wakes recipients only after the statement, because they would find nothing before. If the statement fails, the
-   * leases lapse.
+   * Queues the retries, then schedules the wakes: a recipient woken earlier would find nothing. If the statement fails,
+   * the leases expire.
    */
   async #flushRetries(retries: readonly Retry[]): Promise<undefined[]> {
     await this.#report('retry.failed', this.#ports.queue.retry(retries))
@@ -141,7 +136,7 @@ export class DeliveryEnds {
     return rejects.map(() => undefined)
   }
 
-  /** Resolves even after a failure, because no peer waits for it; the lease then lapses. */
+  /** Resolves even after a failure, which lets the lease lapse. No peer waits for it. */
   async #flushExtensions(extensions: readonly Extension[]): Promise<undefined[]> {
     await this.#report('extend.failed', this.#ports.queue.extend(extensions)).catch(() => undefined)
     return extensions.map(() => undefined)
@@ -157,5 +152,5 @@ export class DeliveryEnds {
 
 const NOTHING: ReadonlySet<Promise<boolean>> = new Set()
 const nameOf = (meshId: MeshId, peer: PeerNo): string => `${meshId}/${peer}`
-/** Returns the holder's name, a key of `#underWay`. A pool's delivery counts for the member that holds it. */
+/** Returns the holder's key in `#underWay`: for a pool's delivery, the member. */
 const nameOfHolder = ({ meshId, recipient, holder }: DeliveryRef): string => nameOf(meshId, holder ?? recipient)

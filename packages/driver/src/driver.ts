@@ -1,6 +1,6 @@
 /**
- * Implements the driver, the only part of a shard that waits. It turns each effect of the engine into a call of a port,
- * and each result into a call of the engine. It makes no decisions.
+ * Implements the driver, the only part of a shard that waits. It turns effects of the engine into calls of ports, and
+ * results into calls of the engine, without decisions of its own.
  */
 import {
   type ClaimKind,
@@ -133,7 +133,7 @@ export class Driver implements Effects {
     return this.joined(connection, (socket) => this.engine.connected(socket, hello))
   }
 
-  /** Adds a connection without a handshake, such as an HTTP request. `enter` announces it to the engine. */
+  /** Adds a connection without a handshake, such as an HTTP request. */
   joined(connection: Connection, enter: (socket: SocketId) => void): SocketId {
     this.#lastSocket += 1
     const socket = this.#lastSocket
@@ -152,7 +152,6 @@ export class Driver implements Effects {
     if (this.#isClaiming) this.#pullClaims()
   }
 
-  /** Ends a connection that violated a rule of the transport. */
   refuse(socket: SocketId, code: CloseCode): void {
     this.step(() => this.engine.refused(socket, code))
   }
@@ -176,23 +175,22 @@ export class Driver implements Effects {
     this.step(() => this.engine.presence.setOtherShards(others))
   }
 
-  /** Resolves once this shard knows which members of the mesh have a session on any shard, as far as it can. */
+  /** Resolves once presence in the mesh is known, as far as possible. */
   knowsPresence(meshId: MeshId): Promise<void> {
     return new Promise((resolve) => this.step(() => this.engine.presence.whenMeshKnown(meshId, resolve)))
   }
 
-  /** Ends the back-off of failed commits. */
   databaseIsBack(): void {
     this.#commits.resume()
   }
 
-  /** Ends all sessions immediately. Peers reconnect over a period that grows with their number. */
+  /** Ends all sessions. Peers reconnect over a period that grows with their number. */
   dismiss(): void {
     const withinMs = this.engine.rebalancing.dismissMs
     this.#end('try_later', () => Math.ceil(this.#ports.random() * withinMs))
   }
 
-  /** Refuses new work, waits until accepted work is committed and acknowledged, then ends all sessions. */
+  /** Refuses new work, completes accepted work, then ends all sessions. */
   async shutdown(): Promise<void> {
     const { clock } = this.#ports
     this.step(() => this.engine.beginShutdown(this.#jitterMs()))
@@ -313,12 +311,10 @@ export class Driver implements Effects {
     this.step(() => this.engine.endShutdown(code, retryAfterMs))
   }
 
-  /** Spreads the reconnects of a stopping broker's peers over time. */
   #jitterMs(): Millis {
     return JITTER_MIN_MS + Math.floor(this.#ports.random() * this.engine.rebalancing.spreadMs)
   }
 
-  /** Continues the engine's scan. The engine decides how many sessions one turn of the event loop scans. */
   #continueScan(): void {
     if (!this.engine.isScanning) return
     this.#timers.after(SCAN_PAUSE_MS, () => {

@@ -30,7 +30,7 @@ export interface DriverPorts {
 export type Cancel = () => void
 
 export interface Clock {
-  /** Returns monotonic milliseconds: if the system clock is set, no deadline may move. */
+  /** Returns monotonic milliseconds, so that setting the system clock moves no deadline. */
   nowMs(): Millis
   wallMs(): Millis
   after(delayMs: Millis, run: () => void): Cancel
@@ -50,23 +50,23 @@ export interface Connection {
 
 export type HintBus = Pick<Bus, 'replyMs' | 'publish' | 'follow' | 'unfollow' | 'subscribe'>
 
-/** The client that proves its identity in a handshake. */
+/** A client that authenticates itself in a handshake. */
 export interface Prover {
   readonly authority: string
-  /** Returns whether the connection is still waiting for the outcome. */
+  /** Whether the connection still waits for the outcome. */
   readonly isThere: () => boolean
 }
 
 export interface Resolution {
   readonly members: readonly Member[]
-  /** Maps former keys to the keys that replace them. */
+  /** The current keys by former ones. */
   readonly successors: ReadonlyMap<PeerKey, PeerKey>
   readonly groups: FoundGroups
   readonly pools: readonly PoolEntry[]
   readonly spaces: readonly SpaceFacts[]
 }
 
-/** Checks and looks up members. Each method rejects with an `OperatingError` if the database is unavailable. */
+/** Checks and looks up members. Each method rejects with an `OperatingError` while the database is unavailable. */
 export interface RequestServices {
   /** Resolves with null if too many handshakes are waiting. */
   authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null>
@@ -76,15 +76,14 @@ export interface RequestServices {
   readonly table: RequestTable
 }
 
-/** Events for logs and metrics. */
 export interface DriverReport {
-  /** Called after a statement failed, at most once a second per event. */
+  /** Called after failed statements, at most once a second per event. */
   failed(event: string, error: OperatingError): void
-  /** Called with an unexpected error, after which the process must end. */
+  /** Called with an unexpected error, which must end the process. */
   fault(error: unknown): void
   committed(batch: Batch, tookMs: Millis): void
   commitFailed(batch: Batch, tookMs: Millis): void
-  /** Called once messages among these appends were recorded in the history of their spaces. */
+  /** Called after some of these appends have been recorded in the history of their spaces. */
   recorded(appends: readonly Append[]): void
   claimed(claimed: readonly Claimed[], tookMs: Millis): void
   swept(swept: Swept): void

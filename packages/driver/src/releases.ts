@@ -1,6 +1,6 @@
 /**
  * Releases delayed envelopes when they are due, and sweeps the queue. A release runs when the next known envelope is
- * due, and every 15 s in any case, since another shard may have stored one that is due earlier.
+ * due, and every 15 s for those of other shards.
  */
 import type { Queue, RecipientRef, Swept } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
@@ -8,7 +8,7 @@ import type { BackgroundTimers, Failures } from './background.ts'
 import type { Cancel, Clock, DriverReport } from './ports.ts'
 
 const RELEASE_EVERY_MS: Millis = 15_000
-/** The minimum time between two releases, because this clock differs from the database clock. */
+/** The minimum time between releases, because this clock differs from the database clock. */
 const RELEASE_AGAIN_MS: Millis = 100
 
 export interface ReleasePorts {
@@ -31,7 +31,7 @@ export class Releases {
     this.by(0)
   }
 
-  /** Makes the next release run no later than this time, in ms since 1970. */
+  /** Schedules the next release no later than this time (ms since 1970). */
   by(atMs: Millis): void {
     if (atMs >= this.#dueAtMs) return
     this.#dueAtMs = atMs
@@ -70,11 +70,11 @@ export interface SweepPorts {
 }
 
 export class Sweeps {
-  /** Live shards, including this one; a shard that has died is counted for a few more seconds. */
+  /** The number of live shards, including this one. */
   shardCount = 1
   readonly #ports: SweepPorts
   #ticks = 0
-  /** The number of ticks between two sweeps of a shard that is alone. */
+  /** The number of ticks between two sweeps. */
   #pace = 1
   #isSweeping = false
 
@@ -82,7 +82,7 @@ export class Sweeps {
     this.#ports = ports
   }
 
-  /** Call at the interval between two sweeps of a shard that is alone. */
+  /** Call at the sweep interval of a shard that is alone. */
   tick(): void {
     this.#ticks += 1
     if (this.#ticks < this.shardCount * this.#pace || this.#isSweeping) return

@@ -1,7 +1,4 @@
-/**
- * Runs the statements outside the loops. Each statement is one call of the queue or the request services, followed by
- * one call of the engine.
- */
+/** Runs the statements outside the loops: a call of the queue or the request services, then one of the engine. */
 import { type Engine, type EngineLimits, type Lookup, type Request, replyFrom, type SocketId } from '@sealpost/core'
 import type { DeliveryRef, FrameOf, Release, SenderBacklog, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
@@ -12,7 +9,7 @@ import type { Clock, Prover, RequestServices } from './ports.ts'
 type SessionChecks = Parameters<Engine['validity']['checked']>[0]
 
 const FENCE_RETRY_MS: Millis = 500
-/** The maximum number of recipients in one measurement. A full mailbox has 10,000 rows to count. */
+/** The maximum number of recipients per measurement. A full mailbox has 10,000 rows. */
 const MEASURED_MAX = 16
 
 export interface SingleStatementPorts {
@@ -70,7 +67,8 @@ export class SingleStatements {
   }
 
   /**
-   * Repeats the statement until it succeeds or the connection ends: without a fence, the session receives no more mail.
+   * Repeats the statement until it succeeds or the connection ends, because without a fence the session receives no
+   * more mail.
    */
   fence(socket: SocketId, session: SessionRef): void {
     const { engine, clock, queue, isConnected } = this.#ports

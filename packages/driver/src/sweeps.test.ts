@@ -22,7 +22,7 @@ beforeEach(() => {
   sweeps = new Sweeps({ queue: { sweep }, report, failures: new Failures(clock, report) })
 })
 
-/** Returns how many sweeps these ticks start. Each sweep returns `found` before the next tick. */
+/** Returns how many sweeps these ticks start, if each completes with `found` before the next tick. */
 async function sweepsOf(ticks: number, found: Swept): Promise<number> {
   const before = begun.length
   for (let i = 0; i < ticks; i++) {
@@ -51,5 +51,5 @@ test('sweeps that find nothing become rarer, and those that find something run a
   expect(await sweepsOf(1 + 2 + 4 + 4, NOTHING)).toBe(4)
   expect(await sweepsOf(4, SOMETHING)).toBe(1)
   expect(await sweepsOf(3, SOMETHING)).toBe(3)
-  expect(await sweepsOf(3, { ...NOTHING, isRound: false })).toBe(3) // the scan has not reached the end
+  expect(await sweepsOf(3, { ...NOTHING, isRound: false })).toBe(3)
 })

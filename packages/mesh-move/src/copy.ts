@@ -1,4 +1,4 @@
-/** Copies the rows of a mesh from one cell to another, one buffer at a time. Also deletes them from a cell. */
+/** Copies a mesh's rows from one cell to another, one buffer at a time, and deletes them. */
 import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { type Database, DatabaseError, StreamingConnection } from '@sealpost/pg'
@@ -12,10 +12,7 @@ export interface CopiedMesh {
   readonly bytes: number
 }
 
-/**
- * Copies all tables in one snapshot of the source, inside a transaction of the destination that the caller has begun.
- * @throws DatabaseError
- */
+/** Copies all tables in one snapshot of the source, inside a transaction of the destination. @throws DatabaseError */
 export function copyMesh(
   source: StreamingConnection,
   destination: StreamingConnection,
@@ -59,7 +56,7 @@ async function copyTable(
 
 interface Sequence {
   readonly name: string
-  /** The number of sequence values to skip; more than brokers may draw at the same time. */
+  /** The number of sequence values to skip: more than brokers draw at the same time. */
   readonly margin: number
 }
 
@@ -69,9 +66,7 @@ const SEQUENCES: readonly Sequence[] = [
   { name: 'member_peer_no_seq', margin: 1000 },
 ]
 
-/**
- * Advances the destination's sequences beyond every value that the source may have used. Never moves them backwards.
- */
+/** Advances the destination's sequences beyond every value that the source may have used. */
 async function advanceSequences(source: StreamingConnection, destination: StreamingConnection): Promise<void> {
   for (const { name, margin } of SEQUENCES) {
     const [row] = await source.run<{ last_value: string }>(`select last_value from ${name}`)
@@ -87,8 +82,8 @@ const DELETE_BATCH = 10_000
 const DELETE_BATCHES: Readonly<Record<string, number>> = { attachment_chunk: 100 }
 
 /**
- * Deletes the mesh's rows, one batch per transaction. Repeats until a pass deletes nothing, because a delivery that
- * ends during a pass may create another row.
+ * Deletes the mesh's rows in batches. Repeats until a pass deletes nothing, because a delivery that ends may create
+ * another row.
  * @throws DatabaseError
  */
 export async function clearMesh(connection: StreamingConnection, meshId: MeshId): Promise<void> {
@@ -102,10 +97,7 @@ async function clearOnce(connection: StreamingConnection, meshId: MeshId): Promi
   return cleared
 }
 
-/**
- * Returns the tables that contain the rows: the table itself, or its partitions, because a ctid is unique only within
- * one partition.
- */
+/** Returns the table or its partitions, because a ctid is unique only within one. */
 async function leavesOf(connection: StreamingConnection, table: string): Promise<string[]> {
   const leaves = await connection.run<{ leaf: string }>(
     `select relid::regclass::text as leaf from pg_partition_tree($1::regclass) where isleaf`,
@@ -145,8 +137,8 @@ export const STAYS: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Returns the tables that move with a mesh: all tables with a `mesh_id` except the ones in `STAYS`, so that a new table
- * can't be forgotten. Referenced tables come first.
+ * The tables that move with a mesh, referenced ones first: all with a `mesh_id` except `STAYS`, so that no new table is
+ * forgotten.
  */
 export const meshTables: readonly MeshTable[] = inOrder(
   (Object.values(schema) as unknown[])
@@ -160,7 +152,7 @@ export const meshTables: readonly MeshTable[] = inOrder(
 }))
 
 function columnsOf(table: PgTable): string[] {
-  // `copy` accepts no value for a generated column.
+  // `copy` accepts no generated columns
   return getTableConfig(table)
     .columns.filter(({ generated }) => generated === undefined)
     .map(({ name }) => name)
@@ -181,16 +173,15 @@ function inOrder(tables: readonly PgTable[]): PgTable[] {
 }
 
 /**
- * Opens the connection to one cell's database for a move. All statements of a move use it.
- * @throws DatabaseError with the codes of `openDatabase`
+ * Opens the connection to one cell that all statements of a move use. @throws DatabaseError with the codes of
+ * `openDatabase`
  */
 export function openMoveConnection(url: string, { connectTimeoutMs = 10_000 } = {}): Promise<StreamingConnection> {
   return StreamingConnection.open(url, { applicationName: 'sealpost mover', connectTimeoutMs, session: SESSION })
 }
 
 /**
- * Opens the connection and acquires the lock of the mesh, which it holds as long as it is open. So a mesh has only one
- * mover at a time, and a mover that has lost the lock can do nothing more.
+ * Opens the connection and acquires the mesh's lock for as long as it is open, so that a mesh has only one mover.
  * @throws DatabaseError with the codes of `openMoveConnection`, and `move_in_use` (retryable)
  */
 export async function openLocked(url: string, meshId: MeshId): Promise<StreamingConnection> {
@@ -209,9 +200,8 @@ export async function openLocked(url: string, meshId: MeshId): Promise<Streaming
 }
 
 /**
- * Statements have no time limit, because a copy and the commit after it may take a long time. Lock waits have a limit,
- * because only short statements of brokers hold the locks. TCP closes the connection on both sides if the other side
- * stops responding.
+ * The settings of a move's connections. A copy may take long, so statements have no time limit. Lock waits have one,
+ * because brokers' statements are short.
  */
 const SESSION = {
   statement_timeout: 0,
@@ -221,26 +211,20 @@ const SESSION = {
   tcp_keepalives_interval: 5,
   tcp_keepalives_count: 3,
   tcp_user_timeout: 60_000,
-  // Ends a killed mover's statement, and thereby releases its lock.
+  // ends a killed mover's statement and releases its lock
   client_connection_check_interval: 1_000,
 }
 
-/**
- * Returns the key of the mesh's advisory lock: the first 64 bits of the mesh id. `readStalledMoves` computes the same
- * key.
- */
+/** Returns the mesh's advisory lock key: the first 64 bits of its id, as in `readStalledMoves`. */
 const lockKey = (meshId: MeshId): string =>
   BigInt(`0x${meshId.slice(0, 16)}`)
     .toString(2)
     .padStart(64, '0')
 
-/**
- * Interrupted moves: no mover is running, and the mesh is active in neither cell. No peer can send until the move is
- * resumed.
- */
+/** Interrupted moves without a mover, whose mesh is active in neither cell. */
 export interface StalledMoves {
   readonly count: number
-  /** How long ago the oldest stalled move froze its mesh; 0 if there is none. */
+  /** The time since the oldest one froze its mesh; 0 if there is none. */
   readonly oldestMs: Millis
 }
 

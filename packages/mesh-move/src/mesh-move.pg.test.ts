@@ -10,7 +10,7 @@ import { moveMesh } from './mesh-move.ts'
 const MESH = '1a'.repeat(16) as MeshId
 const OTHER = '1b'.repeat(16) as MeshId
 
-/** Tables that only change through statements of the queue, which a freeze stops, or whose writers need no reply. */
+/** Tables that change only through the queue's statements, which a freeze stops, or whose writers need no reply. */
 const BY_STATEMENT = [
   'dead_letter',
   'dedupe_ledger',
@@ -120,7 +120,7 @@ async function everythingOf(db: Database, meshId: MeshId): Promise<Record<string
   return all
 }
 
-/** Inserts at least one row into each table. A new table must be added here. */
+/** Inserts at least one row into each table. */
 async function fill(db: Database, meshId: MeshId): Promise<void> {
   await createMesh(db, { meshId, name: 'home' })
   const [ann, ben] = await addMembers(

@@ -34,7 +34,7 @@ import {
 export { readStalledMoves, type StalledMoves } from './copy.ts'
 export type { MeshLocation, MovePhase, MoveRow } from './steps.ts'
 
-/** A cell, and the URL of its database as the owner of the tables. */
+/** A cell, and its database's URL for the owner of the tables. */
 interface MoveEndpoint {
   readonly cell: string
   readonly databaseUrl: string
@@ -44,19 +44,16 @@ export interface MoveOrder {
   readonly meshId: MeshId
   readonly from: MoveEndpoint
   readonly to: MoveEndpoint
-  /** Called with each phase of the source after the phase is committed. */
+  /** Called with each phase of the source, once committed. */
   readonly onPhase?: (phase: MovePhase) => void
 }
 
 export interface MoveReport {
   readonly moveId: string
-  /** Whether this call finished a move that had begun before. */
+  /** Whether this call completed an earlier move. */
   readonly isResumed: boolean
   readonly rows: number
-  /**
-   * How long the mesh was inactive, from the freeze until it was active in the destination, according to the source's
-   * clock.
-   */
+  /** How long the mesh was inactive, by the source's clock. */
   readonly pauseMs: Millis
 }
 
@@ -85,14 +82,14 @@ export async function moveMesh(order: MoveOrder): Promise<MoveReport> {
 }
 
 interface UndoReport {
-  /** Whether the mesh was active, so that there was nothing to undo. */
+  /** Whether there was nothing to undo, because the mesh was active. */
   readonly wasActive: boolean
-  /** False if the destination did not reply. Its copy never becomes active; the next move deletes the copy. */
+  /** False if the destination did not reply. Its copy never becomes active, and the next move deletes it. */
   readonly isCleared: boolean
 }
 
 /**
- * Undoes a move that is not committed yet: makes the mesh active in the source again.
+ * Undoes an uncommitted move: makes the mesh active in the source again.
  * @throws DatabaseError with the codes of `moveMesh`, and `move_past_undo`
  */
 export async function undoMeshMove(order: MoveOrder): Promise<UndoReport> {
@@ -113,9 +110,7 @@ export async function undoMeshMove(order: MoveOrder): Promise<UndoReport> {
   }
 }
 
-/**
- * Clears the destination if it replies. Only the source decides, so a destination that is down does not block the undo.
- */
+/** Clears the destination if it replies. The source decides, so a destination that is down does not block the undo. */
 async function clearDestination(order: MoveOrder, moveId: string): Promise<boolean> {
   let destination: StreamingConnection | undefined
   try {
@@ -187,7 +182,7 @@ class Move {
         if (await freeze(this.#source, ref)) return
         throw new DatabaseError('mesh_elsewhere', 'Another mover has just frozen the mesh')
       } catch (error) {
-        // Retries after a lock timeout or a deadlock.
+        // Retries after lock timeouts and deadlocks.
         if (tries === FREEZE_TRIES || !(error instanceof DatabaseError && error.code === 'db_not_executed')) throw error
       }
     }
@@ -204,7 +199,7 @@ class Move {
     return 'copied'
   }
 
-  /** Keeps a copy that belongs to this move, and deletes any other copy. */
+  /** Keeps a copy of this move, and deletes any other. */
   async #makeRoom(ref: MoveRef): Promise<MeshLocation | null> {
     const location = await readLocation(this.#destination, ref.meshId)
     if (!location || location.move?.moveId === ref.moveId) return location
@@ -229,7 +224,7 @@ class Move {
     if (!(await arrive(this.#destination, { ...ref, cell: this.#order.from.cell }))) {
       const there = await readLocation(this.#destination, ref.meshId)
       if (there?.move?.moveId !== ref.moveId || there.isFrozen)
-        // otherwise, the mesh had arrived before the move was interrupted
+        // the mesh had arrived before the interruption
         throw new DatabaseError(
           'move_lost',
           `The copy in the cell "${this.#order.to.cell}" is gone; the source still has all rows`,
@@ -248,7 +243,7 @@ class Move {
   }
 }
 
-/** Compares schemas and clocks: expiry, leases and delays are copied as absolute times. */
+/** Compares schemas, and clocks, because expiry, leases and delays are absolute times. */
 async function compareCells(source: StreamingConnection, destination: StreamingConnection): Promise<void> {
   const facts = (connection: StreamingConnection) =>
     connection.run<{ version: string; nowMs: number }>(
@@ -273,7 +268,7 @@ function requireMesh(location: MeshLocation | null, cell: string): MeshLocation 
   return location
 }
 
-/** Returns the move that froze the mesh; throws unless it is the requested move. */
+/** Returns the move that froze the mesh. Throws unless it is this one. */
 function requireOwnMove({ move, movedTo }: MeshLocation, { to }: MoveOrder) {
   if (move?.side !== 'source' || move.phase === 'undone' || (move.phase === 'done' && movedTo !== to.cell))
     throw new DatabaseError(
@@ -286,14 +281,14 @@ function requireOwnMove({ move, movedTo }: MeshLocation, { to }: MoveOrder) {
 }
 
 /**
- * A cell of an operator: a Postgres server with its brokers. Each mesh lives in one cell. A file lists the cells. All
- * brokers may share this file; they don't need the database URLs in it.
+ * A cell: a Postgres server with its brokers. Each mesh lives in one. All brokers may share the file of cells, without
+ * the database URLs.
  */
 export interface Cell {
   readonly name: string
-  /** The addresses at which peers connect to the cell's brokers. */
+  /** The brokers' addresses for peers. */
   readonly urls: readonly string[]
-  /** The database URL, with the account that owns the tables; only a mover needs it. */
+  /** The database URL for the owner of the tables, which only a mover needs. */
   readonly databaseUrl?: string | undefined
 }
 
@@ -338,7 +333,7 @@ const malformed = (sentence: string) => new OperatingError('cells_malformed', `$
 
 export interface CellLocation {
   readonly cell: string
-  /** Null if the mesh does not exist in the cell; an error if the cell did not reply. */
+  /** Null if the mesh is not in the cell; an error if the cell did not reply. */
   readonly location: MeshLocation | null | DatabaseError
 }
 
@@ -363,7 +358,7 @@ async function locateIn({ name, databaseUrl }: Cell, meshId: MeshId): Promise<Ce
 }
 
 /**
- * Returns the source of a move to the cell `to`, or null if the mesh already lives there.
+ * Returns the source of a move to the cell `to`; null if the mesh lives there.
  * @throws DatabaseError `mesh_unknown`, `mesh_elsewhere`
  */
 export function moveSource(found: readonly CellLocation[], to: string): string | null {
@@ -387,7 +382,7 @@ export function moveSource(found: readonly CellLocation[], to: string): string |
 
 const isUnderWay = (phase: string): boolean => ['frozen', 'copied', 'left', 'arrived'].includes(phase)
 
-/** Returns the cell as an endpoint of a move. @throws OperatingError `cell_unknown` */
+/** Returns the cell for a move. @throws OperatingError `cell_unknown` */
 export function moveEndpoint(cells: readonly Cell[], name: string): MoveEndpoint {
   const cell = cells.find((one) => one.name === name)
   if (cell?.databaseUrl) return { cell: name, databaseUrl: cell.databaseUrl }
@@ -395,10 +390,7 @@ export function moveEndpoint(cells: readonly Cell[], name: string): MoveEndpoint
   throw new OperatingError('cell_unknown', `Can't connect to the cell "${name}": the cells file ${lack}`)
 }
 
-/**
- * Finds a mesh that is frozen here. `movedTo` is the cell where it lives, or null while the mesh is moving.
- * @throws DatabaseError
- */
+/** Finds a mesh that is frozen here. `movedTo`: its cell; null while it moves. @throws DatabaseError */
 export async function findMovedMesh(db: Database, meshId: MeshId): Promise<{ movedTo: string | null } | undefined> {
   const [row] = await db.run(
     (sql) => sql<{ movedTo: string | null }[]>`

@@ -7,7 +7,7 @@ import { expect, test } from 'vitest'
 import { openLocked, readStalledMoves } from './copy.ts'
 import { freeze, setPhase } from './steps.ts'
 
-/** The lock key of this mesh is negative. */
+/** A mesh whose lock key is negative. */
 const MESH = 'f3'.repeat(16) as MeshId
 
 test('a move is stalled when its mover ended before the mesh was active again', async () => {

@@ -27,7 +27,7 @@ export interface MoveRow {
   readonly pauseMs: Millis | null
 }
 
-/** A move, with the name of the other cell. */
+/** A move, with the other cell's name. */
 export interface MoveRef {
   readonly meshId: MeshId
   readonly moveId: string
@@ -50,9 +50,8 @@ export async function readLocation(connection: StreamingConnection, meshId: Mesh
 }
 
 /**
- * Freezes the mesh: after the commit, this cell stores no envelope, claims no delivery, opens no session and changes no
- * data of the mesh. Waits for transactions in progress by locking sessions, then marks, then spaces, in the brokers'
- * lock order.
+ * Freezes the mesh, whose data this cell then no longer changes. Locks sessions, then marks, then spaces, in the
+ * brokers' order, to wait for their transactions.
  * @returns false if the mesh is not active here
  */
 export function freeze(source: StreamingConnection, { meshId, moveId, cell }: MoveRef): Promise<boolean> {
@@ -69,7 +68,7 @@ export function freeze(source: StreamingConnection, { meshId, moveId, cell }: Mo
       [meshId, moveId, cell],
     )
     await audit(source, 'mesh.freeze', { meshId, cell })
-    // Lock first, so that the update sees the commits that the lock waited for.
+    // Lock first, so that the update sees the commits that it waited for.
     await source.run(locked('session', 'peer_no'), [meshId])
     await source.run(`update session set ${flipped('epoch')} where mesh_id = $1::uuid and epoch >= 0`, [meshId])
     await source.run(locked('sender_mark', 'sender'), [meshId])
@@ -80,7 +79,7 @@ export function freeze(source: StreamingConnection, { meshId, moveId, cell }: Mo
   })
 }
 
-/** Copies the mesh in one transaction. The copy is frozen. */
+/** Copies the mesh, frozen, in one transaction. */
 export function copyAcross(
   source: StreamingConnection,
   destination: StreamingConnection,
@@ -108,7 +107,7 @@ export function copyAcross(
   })
 }
 
-/** Returns the incarnation that the peers of the mesh know. */
+/** Returns the incarnation that the mesh's peers see. */
 async function incarnationIn(source: StreamingConnection, meshId: MeshId): Promise<string> {
   const [row] = await source.run<{ incarnation: string }>(
     `select coalesce(case when m.lineage_in = here.incarnation then m.lineage end, here.incarnation) as incarnation
@@ -156,7 +155,7 @@ export function undoFreeze(source: StreamingConnection, ref: MoveRef): Promise<v
   })
 }
 
-/** Marks a copy as one that must never become active, before its rows are deleted. */
+/** Marks a copy as never to become active, before its rows are deleted. */
 export function discardCopy(destination: StreamingConnection, ref: MoveRef): Promise<void> {
   return destination.transaction(async () => {
     await destination.run(`update mesh set moved_to = $2 where mesh_id = $1::uuid and frozen_at is not null`, [
@@ -188,7 +187,7 @@ async function thaw(connection: StreamingConnection, meshId: MeshId): Promise<vo
   await connection.run(`update space set ${flipped('last_seq')} where mesh_id = $1::uuid and last_seq < 0`, [meshId])
 }
 
-/** Adds the audit entry in the transaction of the change. The entry's subject is the other cell. */
+/** Audits the change in its transaction. The subject is the other cell. */
 async function audit(
   connection: StreamingConnection,
   action: AuditAction,
@@ -200,7 +199,7 @@ async function audit(
   )
 }
 
-/** Negates numbers. The mapping is its own inverse: 0 becomes -1, and -1 becomes 0. */
+/** Maps n to -1 - n, which is its own inverse. */
 const flipped = (column: string) => `${column} = -1 - ${column}`
 
 const locked = (table: string, order: string) =>

@@ -1,9 +1,7 @@
 /**
- * Opens one connection to Postgres. postgres.js reuses a connection slot for many sockets, and under Bun such a slot
- * can hang forever. A write that was scheduled when the socket closed is cancelled but still counts as scheduled, so
- * the first message of the next socket is never sent. In addition, postgres.js never settles a query if the server
- * stops responding. So each driver instance is given exactly one socket, which this package can destroy. A failed
- * connection is replaced, never reused.
+ * Opens one connection to Postgres. postgres.js reuses a slot for many sockets, and under Bun a slot can hang: a write
+ * scheduled when its socket closed is cancelled but still counts. Nor does it settle a query if the server stops
+ * responding. So each driver instance has exactly one socket, which this package can destroy.
  */
 
 import { assert, toHex } from '@sealpost/std'
@@ -14,12 +12,12 @@ import { openAtHost } from './host-choice.ts'
 import { type BackendKey, cancelStatement, openServerSocket, type ServerSocket, type Transport } from './socket.ts'
 
 /**
- * Encoding of values: parameters and results are sent as text. The driver's lookup of array types is off, since it
- * costs a query per connection; the array types that our statements use are listed here by OID.
+ * An element of an array parameter. Parameters and results are text. The driver's lookup of array types costs a query
+ * per connection, so it is off.
  */
 type ArrayElement = string | number | Uint8Array | null
 
-/** The OIDs of the array types that a parameter may have, as in `sql.typed(values, arrayOid.bytea)`. */
+/** The OIDs of array parameters, as in `sql.typed(values, arrayOid.bytea)`. */
 export const arrayOid = {
   bytea: 1001,
   int2: 1005,
@@ -39,16 +37,15 @@ export function arrayLiteral(values: readonly ArrayElement[]): string {
   return `{${values.map(elementLiteral).join()}}`
 }
 
-/** Returns bytes in Postgres' text form. Accepts bytes, hex, or text in that form. */
+/** Returns bytes in Postgres' text form, from bytes, hex or that form. */
 export function byteaText(value: string | Uint8Array): string {
   if (typeof value !== 'string') return `\\x${toHex(value)}`
   return value.startsWith('\\x') ? value : `\\x${value}`
 }
 
 /**
- * The types that we encode differently from the driver: bigint as a number (our ids and epochs stay below 2^53),
- * timestamptz as milliseconds since 1970, bytea from bytes or hex (the driver would send the hex digits themselves),
- * and the arrays of `arrayOid`.
+ * The types that are encoded differently from the driver: bigint as a number (below 2^53), timestamptz as milliseconds
+ * since 1970, bytea from bytes or hex, and the arrays of `arrayOid`.
  */
 const columnTypes = {
   bigint: { to: 20, from: [20], parse: safeInteger, serialize: String },
@@ -91,15 +88,14 @@ export type Sql = postgres.Sql
 export interface DatabaseConnection<Driver> {
   readonly driver: Driver
   readonly transport: Transport
-  /** The process id that the server announced when the session started; undefined before that. */
+  /** The process id that the server announced; undefined before that. */
   readonly pid: number | undefined
-  /** When the connection was opened, as `performance.now()`. */
   readonly openedAt: number
   isClosed: boolean
   ping(): PromiseLike<unknown>
   /** Runs a statement without parameters and returns its only row, as text. */
   queryRow(text: string): Promise<readonly (string | null)[]>
-  /** Closes the socket immediately and asks the server to cancel the statement that runs on the connection. */
+  /** Closes the socket immediately and asks the server to cancel the running statement. */
   destroy(): void
   /** Ends the session in order. No statement may be running. */
   close(): Promise<void>
@@ -110,18 +106,17 @@ export interface DatabaseConnectionOptions<Driver> {
   connectTimeoutMs: number
   session: Record<string, string | number>
   onNotice?: ((message: string) => void) | undefined
-  /** Receives a notification on a channel to which this connection listens. Only pipeline connections report them. */
+  /** Called with each notification on a listened channel, by pipeline connections only. */
   onNotification?: ((channel: string, payload: string) => void) | undefined
-  /** The time limit for all steps of a pipeline run together, which the server also enforces. */
+  /** The time limit for a pipeline's steps together, which the server also enforces. */
   queryTimeoutMs?: number
-  /** Called when the connection is lost or destroyed. Not called after `close`. */
+  /** Called when the connection is lost or destroyed, but not by `close`. */
   onLost?: ((connection: DatabaseConnection<Driver>) => void) | undefined
 }
 
 /**
- * If the network fails silently in the middle of a write, the server is left with an open transaction and its row
- * locks. By default, it keeps that connection for 2 h 11 min; with these settings, for 25 s. The values are seconds,
- * the last one milliseconds.
+ * The TCP timeouts, in seconds, the last in milliseconds. After a silent network failure, the server would keep an open
+ * transaction and its locks for 2 h 11 min by default; with these, for 25 s.
  */
 export const TCP_TIMEOUTS = {
   tcp_keepalives_idle: 10,
@@ -131,8 +126,7 @@ export const TCP_TIMEOUTS = {
 }
 
 /**
- * Connects, and checks the session before any of the caller's statements is sent. An error here means that nothing was
- * executed.
+ * Connects, and checks the session before any statement is sent. An error means that nothing was executed.
  * @throws DatabaseError with the codes of `openAtHost`
  */
 export async function openConnection(
@@ -220,7 +214,7 @@ export async function openPostgresJs(url: string, { connections, connection = {}
   } as unknown as DriverOptions) as Sql
 }
 
-/** `ssl` is false because the driver is given a socket that is already encrypted if required. */
+/** `ssl` is false, because the driver receives an already encrypted socket. */
 const credentials = ({ user, password, database }: Credentials, { host, port }: Host) => ({
   ...{ host: [host], port: [port], database, user: user || undefined, pass: password || undefined, ssl: false },
 })

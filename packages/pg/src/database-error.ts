@@ -1,6 +1,6 @@
 /**
- * Maps database errors to the categories that callers handle. An error carries only the SQLSTATE, the name of a
- * constraint and our own sentence, because a driver's error quotes the statement, its parameters and key values.
+ * Maps database errors to categories for callers. An error contains only the SQLSTATE, a constraint's name and our own
+ * sentence, because drivers quote statements, parameters and keys.
  */
 import { AssertionFailed, OperatingError } from '@sealpost/std'
 
@@ -25,13 +25,10 @@ export class DatabaseError extends OperatingError {
   }
 }
 
-/**
- * The SQLSTATE of a `db_not_executed` whose rows belong to a partition that did not exist when it was planned. The
- * statement succeeds when repeated.
- */
+/** The SQLSTATE of a `db_not_executed` whose rows belong to a new partition. Repeating the statement succeeds. */
 export const NEW_PARTITION = '23514'
 
-/** The location of a database, without the password: safe to use in messages. */
+/** The location of a database without the password, for messages. */
 export interface DatabaseAddress {
   readonly hosts: readonly Host[]
   readonly user: string
@@ -52,23 +49,22 @@ interface DriverError {
   constraint_name?: string
 }
 
-/** Returns whether the connection is still usable, which is true only if the server refused a single statement. */
+/** Returns whether the connection is usable, because the server refused only one statement. */
 export function keepsConnection(error: unknown): boolean {
   const { name, severity, code } = error as DriverError
-  // 25006: this server has become a standby, so the pool must find another server.
+  // On 25006, the server has become a standby, and the pool must find another.
   return name === 'PostgresError' && severity === 'ERROR' && code !== '25006'
 }
 
 /** Maps an error from a statement on an established connection. */
 export function statementError(error: unknown, address: DatabaseAddress): Error {
-  // Returns a new error, because the driver has attached the statement and its parameters to the old one.
+  // A new error, because the driver has attached the statement and its parameters to the old one.
   if (error instanceof AssertionFailed) return new AssertionFailed(error.message)
   if (error instanceof DatabaseError) return error
   const { name, code = name ?? 'unknown error' } = error as DriverError
   if (name !== 'PostgresError')
     return isConnectionError(code) ? unavailable(code, address) : refused(error as DriverError)
-  // FATAL and PANIC end the session and may concern an earlier statement: if a backend was killed, a later query can
-  // receive its 57P01.
+  // FATAL and PANIC end the session, and may concern an earlier statement, so the outcome is unknown.
   if (!keepsConnection(error) && code !== '25006') return unavailable(code, address, code)
   return isRolledBackAndRetryable(code) || hitNewPartition(error as DriverError)
     ? notExecuted(`${code}: rolled back by the server`, address, code)
@@ -109,12 +105,12 @@ export function notExecuted(reason: string, address: DatabaseAddress, sqlstate?:
   })
 }
 
-/** A server almost never sends this code to a correct client; poolers send it for their own errors. */
+/** The code that poolers send for their own errors. A server rarely sends it to a correct client. */
 const PROTOCOL_VIOLATION = '08P01'
 const POOLER_LIKELY =
   'it reported a protocol violation (08P01), which usually comes from a connection pooler such as PgBouncer: use the host and port of Postgres itself'
 
-/** Creates the error for a connection that does not lead directly to one session of the server. */
+/** Creates the error for a connection that does not lead to one session of the server. */
 export function poolerError(address: DatabaseAddress): DatabaseError {
   return new DatabaseError(
     'db_pooled',
@@ -129,7 +125,7 @@ const reasons: Record<string, string> = {
   EHOSTUNREACH: 'there is no route to its host',
   ENETUNREACH: 'there is no route to its network',
   CONNECT_TIMEOUT: 'it does not reply',
-  CONNECTION_DESTROYED: 'it does not reply', // this side closed the socket after the timeout
+  CONNECTION_DESTROYED: 'it does not reply', // after a timeout, this side has closed the socket
   CONNECTION_CLOSED: 'it closed the connection immediately',
   [PROTOCOL_VIOLATION]: POOLER_LIKELY,
   '53300': 'it has no free connection slot (53300)',
@@ -155,7 +151,7 @@ function unavailable(reason: string, address: DatabaseAddress, sqlstate?: string
 
 function refused({ name, code, message, constraint_name: constraint }: DriverError): DatabaseError {
   const sqlstate = code && isSqlstate(code) ? code : undefined
-  // Messages of class 42 quote only the text of the statement; other messages may quote a value.
+  // Only messages of class 42 quote just the statement's text; others may quote a value.
   const detail = detailOf(sqlstate, message, constraint)
   return new DatabaseError('db_refused', `Postgres refused a statement (${code ?? name ?? 'unknown error'})${detail}`, {
     ...(sqlstate ? { sqlstate } : {}),
@@ -169,12 +165,12 @@ function detailOf(sqlstate: string | undefined, message: string | undefined, con
   return constraint ? ` by constraint "${constraint}"` : ''
 }
 
-/** An ERROR rolls back a single statement's implicit transaction. */
+/** Returns whether an ERROR, which rolls back the statement, is worth a retry. */
 function isRolledBackAndRetryable(sqlstate: string): boolean {
   return /^(40|53)/.test(sqlstate) || ['55P03', '57014', '25006'].includes(sqlstate)
 }
 
-/** A partition was attached after the statement was planned. Our own check constraints have names. */
+/** Returns whether a partition was attached after the statement was planned. Our own check constraints have names. */
 const hitNewPartition = ({ code, constraint_name: constraint }: DriverError): boolean =>
   code === NEW_PARTITION && !constraint
 

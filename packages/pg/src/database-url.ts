@@ -1,7 +1,4 @@
-/**
- * Parses `DATABASE_URL` and similar URLs. Parameters have the same names and meanings as in libpq. No other file parses
- * such a URL; both drivers use the values parsed here.
- */
+/** Parses `DATABASE_URL` and similar URLs, for both drivers. Parameters have the meaning that libpq gives them. */
 import { type DatabaseAddress, DatabaseError, type Host } from './database-error.ts'
 
 export const TARGET_SESSION_ATTRS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const
@@ -11,13 +8,13 @@ export const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 
 export type SslMode = (typeof SSL_MODES)[number]
 
 export interface TlsOptions {
-  /** Null if the URL names no mode; the default depends on the host. */
+  /** Null for the default, which depends on the host. */
   readonly mode: SslMode | null
-  /** A file of certificates, or `system` for the certificates that this machine trusts. */
+  /** A file of certificates, or `system` for this machine's. */
   readonly rootCert: string | null
   readonly cert: string | null
   readonly key: string | null
-  /** Whether the client starts the TLS handshake without first asking whether the server offers TLS. */
+  /** Whether the TLS handshake begins without asking whether the server offers TLS. */
   readonly isDirect: boolean
 }
 
@@ -61,7 +58,7 @@ export function parseAddress(text: string): DatabaseAddress {
   return { hosts, user, database }
 }
 
-/** Returns the URL with the given database name. @throws DatabaseError `db_url_invalid` */
+/** Returns the URL with another database name. @throws DatabaseError `db_url_invalid` */
 export function withDatabaseName(text: string, name: string): string {
   parseDatabaseUrl(text)
   return text.trim().replace(/^(\w+:\/\/[^/?#]*)(?:\/[^?#]*)?/, `$1/${encodeURIComponent(name)}`)
@@ -81,7 +78,7 @@ function hostsFromAuthority(hosts: string): Host[] {
   })
 }
 
-/** Parses the parameters `host` and `port` as lists; a single port applies to all hosts. */
+/** Parses the parameters `host` and `port` as lists. A single port applies to all hosts. */
 function hostsFromParameters(hosts: string | undefined, ports = ''): Host[] | null {
   if (hosts === undefined) return null
   const names = hosts.split(',')
@@ -98,7 +95,7 @@ function portOf(text: string | undefined): number {
   return port
 }
 
-/** The kind of session to accept. If the URL has several hosts, the default is one that accepts writes. */
+/** Returns the kind of session to accept: with several hosts, by default one that accepts writes. */
 function targetOf(text: string | undefined, hosts: readonly Host[]): TargetSessionAttrs {
   if (text === undefined) return hosts.length > 1 ? 'read-write' : 'any'
   return oneOf(TARGET_SESSION_ATTRS, 'target_session_attrs', text)
@@ -123,7 +120,7 @@ function tlsOf(parameters: Parameters): TlsOptions {
   return { mode, rootCert, cert, key, isDirect }
 }
 
-/** Also accepts `ssl` and `no-verify`, which JavaScript drivers use. */
+/** Also accepts `ssl` and `no-verify`, as JavaScript drivers do. */
 function modeOf(sslmode: string | undefined, ssl: string | undefined): SslMode | null {
   const given = sslmode ?? ssl
   const aliases: Record<string, SslMode> = { 'no-verify': 'require' }
@@ -141,17 +138,16 @@ const IGNORED = [
   ...['connect_timeout', 'fallback_application_name', 'sslcompression', 'sslsni'],
   ...['keepalives', 'keepalives_idle', 'keepalives_interval', 'keepalives_count'],
 ]
-/** Parameters that are refused, because ignoring one would weaken the security that the URL requires. */
+/** Parameters that are refused, because ignoring them would weaken the security that the URL requires. */
 const UNSUPPORTED = [
   ...['hostaddr', 'passfile', 'service', 'sslcrl', 'sslcrldir', 'sslpassword', 'sslcertmode', 'require_auth'],
   ...['requirepeer', 'ssl_min_protocol_version', 'ssl_max_protocol_version', 'load_balance_hosts'],
 ]
-/** Parameters that are supported only with this value. */
+/** Parameters of which only this value is supported. */
 const UNSUPPORTED_VALUES: Readonly<Record<string, string>> = { channel_binding: 'require', gssencmode: 'require' }
 
 interface Parameters {
   take(name: string): string | undefined
-  /** Returns the parameters that were not used. */
   rest(): Record<string, string>
 }
 

@@ -1,4 +1,4 @@
-/** Chooses one of the hosts in a database URL, and checks that Postgres itself answers there, not a pooler. */
+/** Chooses a host of a database URL, and checks that Postgres itself answers there, not a pooler. */
 import { connectError, DatabaseError, type Host, notExecuted, poolerError } from './database-error.ts'
 import {
   type DatabaseUrl,
@@ -20,9 +20,8 @@ interface Opened {
 type Open<T extends Opened> = (url: DatabaseUrl, socket: ServerSocket) => Promise<T>
 
 /**
- * Tries one host after another, beginning with the host that was used last. So a host that is down costs time only
- * once, and after a failover the former primary is not tried as long as the new one replies. All hosts share one time
- * limit.
+ * Tries one host after another within one time limit, beginning with the last one used, so that a host that is down
+ * costs time only once.
  * @param open - starts a driver on the socket
  * @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused`, `db_pooled`, `db_tls_…`
  */
@@ -91,10 +90,7 @@ async function openAt<T extends Opened>(url: DatabaseUrl, attempt: Attempt<T>): 
   }
 }
 
-/**
- * Without `sslmode`, a remote connection uses TLS if the server offers it, and a local connection only if the server
- * requires it.
- */
+/** Returns the default modes: a remote connection uses TLS if offered, a local one only if required. */
 function modesOf({ tls, hosts: [host] }: DatabaseUrl): readonly [SocketMode, SocketMode?] {
   if (isSocketDirectory(host!.host)) return ['plaintext']
   switch (tls.mode ?? (isLoopback(host!.host) ? 'allow' : 'prefer')) {
@@ -109,17 +105,17 @@ function modesOf({ tls, hosts: [host] }: DatabaseUrl): readonly [SocketMode, Soc
   }
 }
 
-/** The SQLSTATE for a user that `pg_hba.conf` does not admit at all, or not in this TLS mode. */
+/** The SQLSTATE for a user that `pg_hba.conf` does not admit, possibly only in this TLS mode. */
 const NOT_ADMITTED = '28000'
 
-/** Returns whether the fallback may succeed. A bad certificate is not a reason to connect without TLS. */
+/** Returns whether the fallback may succeed. A bad certificate must not lead to a connection without TLS. */
 function canHelp(fallback: SocketMode, error: unknown, wasEncrypted: boolean): boolean {
   const { code, sqlstate } = error as DatabaseError
   if (fallback === 'tls') return sqlstate === NOT_ADMITTED
   return code === 'db_tls_failed' || (sqlstate === NOT_ADMITTED && wasEncrypted)
 }
 
-/** How long the driver is given to report why a connection closed. It may report nothing. */
+/** How long the driver may take to report why a connection closed. */
 const DRIVER_ERROR_GRACE_MS = 100
 
 async function openIn<T extends Opened>(
@@ -158,8 +154,8 @@ const SESSION_FACTS =
   'select pg_backend_pid()::text, pg_is_in_recovery()::text, current_setting($$transaction_read_only$$)'
 
 /**
- * Checks that the session's process id is the one that the server announced. A pooler announces ids of its own, to
- * route cancel requests; a proxy that only forwards bytes does not.
+ * Checks that the session's process id is the announced one. A pooler announces ids of its own; a proxy that only
+ * forwards bytes does not.
  */
 async function checkSession(connection: Opened['connection'], url: DatabaseUrl): Promise<void> {
   const [pid, isStandby, isReadOnly] = await connection.queryRow(SESSION_FACTS)

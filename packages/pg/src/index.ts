@@ -1,7 +1,4 @@
-/**
- * Connects to Postgres: provides pools, pipelines, listeners and streams over URLs with several hosts and TLS. See
- * README.md.
- */
+/** Connects to Postgres: pools, pipelines, listeners and streams. See README.md. */
 export * from './check-server.ts'
 export * from './connection.ts'
 export {

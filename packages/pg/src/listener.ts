@@ -1,4 +1,4 @@
-/** Opens a connection for `LISTEN` and `NOTIFY`. The connection does not reconnect; its owner opens a new one. */
+/** Opens a connection for `LISTEN` and `NOTIFY`. It does not reconnect. */
 import { TCP_TIMEOUTS } from './connection.ts'
 import { type DatabaseAddress, notExecuted, statementError, timedOut } from './database-error.ts'
 import { parseAddress } from './database-url.ts'
@@ -9,7 +9,7 @@ export const NOTIFICATION_LENGTH_MAX = 7_999
 
 export interface ListenerEvents {
   onNotification(channel: string, payload: string): void
-  /** Called once when the connection is lost; not after `close`. */
+  /** Called once when the connection is lost, but not by `close`. */
   onClosed(): void
 }
 
@@ -26,9 +26,9 @@ export interface Listener {
    */
   listen(channels: readonly string[]): Promise<void>
   unlisten(channel: string): Promise<void>
-  /** Sends all notifications in one transaction. @throws DatabaseError if it is unknown whether they were sent */
+  /** Sends all notifications in one transaction. @throws DatabaseError if they may have been sent */
   notify(notifications: readonly Notification[]): Promise<void>
-  /** Pings the server; closes the connection if no reply arrives. @throws DatabaseError */
+  /** Pings the server. Closes the connection if no reply arrives. @throws DatabaseError */
   probe(): Promise<void>
   close(): Promise<void>
 }
@@ -39,7 +39,7 @@ const REPLY_TIMEOUT_MS = 5_000
 const SESSION = {
   ...TCP_TIMEOUTS,
   statement_timeout: REPLY_TIMEOUT_MS,
-  synchronous_commit: 'off', // notifications are never written to disk
+  synchronous_commit: 'off', // notifications are never on disk
 }
 
 /** @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused` */
@@ -57,7 +57,7 @@ export async function openListener(url: string, applicationName: string, events:
 class PipelineListener implements Listener {
   readonly #connection: PipelineConnection
   readonly #address: DatabaseAddress
-  /** Settles together with the latest request. Requests run one after another. */
+  /** The latest request. Requests run one after another. */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor(connection: PipelineConnection, address: DatabaseAddress) {
@@ -86,7 +86,7 @@ class PipelineListener implements Listener {
     return this.#connection.close()
   }
 
-  /** Limits the wait for a reply, because a request on a silent connection never rejects by itself. */
+  /** Runs a request with a time limit, because on a silent connection it would never reject. */
   async #run(request: () => PromiseLike<unknown>): Promise<void> {
     if (this.#connection.isClosed) throw notExecuted('the connection is closed', this.#address)
     const reply = this.#last.then(request)

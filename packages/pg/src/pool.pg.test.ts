@@ -26,7 +26,7 @@ async function withDatabase(options: DatabaseOptions, use: (db: Database) => Pro
   }
 }
 
-/** Uses all connections of the pool at the same time: no statement ends before all of them are running. */
+/** Runs one statement per connection, of which none ends before all run. */
 async function meet(db: Database, connections: number): Promise<void> {
   const attend = `do $$ begin
     perform pg_advisory_lock_shared(7);
@@ -134,7 +134,7 @@ test('no statement is sent on a connection that runs another one', async () => {
   await withDatabase({ ...unhurried, connections: 2 }, async (db) => {
     await admin.run((sql) => sql`select pg_advisory_lock(8)`)
     const slow = db.run((sql) => sql`select pg_advisory_lock(8)`)
-    // If they queued behind the first statement, they would wait until it ends.
+    // Behind the first statement, they would wait until it ends.
     await Promise.all(Array.from({ length: 5 }, () => db.run((sql) => sql`select 1`)))
     await admin.run((sql) => sql`select pg_advisory_unlock(8)`)
     await slow
@@ -293,7 +293,7 @@ test('each connection failure is reported in one sentence, without the password'
 
 interface Proxy {
   url: string
-  /** Makes the existing connections forward nothing more, but keeps them open. */
+  /** Stops forwarding on existing connections, but keeps them open. */
   stall(): void
   close(): Promise<void>
 }
@@ -345,7 +345,7 @@ test('statements beyond the waiting limit are not executed; waiting ones are', a
   })
 })
 
-/** The server's own time limits are off, as if its clock had been set back. */
+/** Turns the server's own time limits off, as if its clock had been set back. */
 const PATIENT_SERVER = { statement_timeout: 0, lock_timeout: 0 }
 const GIVEN_UP = { ...unhurried, applicationName: 'given up', settings: PATIENT_SERVER }
 

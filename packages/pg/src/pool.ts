@@ -1,6 +1,6 @@
 /**
- * Runs statements on a small pool of connections, one statement at a time on each. Limits the duration of every
- * statement, and throws errors that show whether the caller may retry.
+ * Runs statements on a small pool of connections. Limits their duration, and throws errors that show whether a retry is
+ * safe.
  */
 import {
   type DatabaseConnection,
@@ -24,28 +24,29 @@ import type { Transport } from './socket.ts'
 
 export interface ConnectionPool<Driver> {
   readonly address: DatabaseAddress
-  /** The transport of the newest connection; null before the first connection. */
+  /** The newest connection's transport. */
   readonly transport: Transport | null
   readonly waitingCount: number
   /**
-   * Runs one statement on a free connection, with a time limit that the client's clock measures. A statement that timed
-   * out may still run later on the server, so a write needs parameters (such as an epoch) that make a late execution
-   * harmless. Statements are prepared by default: `run((sql) => sql.unsafe(text, values, { prepare: false }))`. Never
-   * use `sql.begin` here, because it is not atomic.
+   * sql.unsafe(text, values, { prepare: false }))`. Never use `sql.begin` here, because it is not atomic. => Runs one
+   * statement on a free connection. After a timeout, it may still run later on the server, so a write needs a
+   * parameter, such as an epoch, that makes this harmless. Statements are prepared by default: `run((sql) =>
+   * sql.unsafe(text, values, { prepare: false }))`. Never use `sql.begin`, which is not atomic here. =>
+   * sql.unsafe(text, values, { prepare: false }))`. Never use `sql.begin` here, because it is not atomic.
    * @throws DatabaseError `db_unavailable`, `db_not_executed`, `db_refused`, `db_closed`
    */
   run<T>(statement: (driver: Driver) => PromiseLike<T>, options?: { timeoutMs?: number }): Promise<T>
-  /** Destroys every connection immediately. Running statements fail; waiting ones run on new connections. */
+  /** Destroys every connection. Running statements fail; waiting ones run on new connections. */
   reconnect(): void
-  /** Waits up to two seconds for running statements, then closes every connection. */
+  /** Closes every connection; waits at most two seconds for running statements. */
   close(): Promise<void>
 }
 
 export type Database = ConnectionPool<Sql>
-/** Connections that run several prepared statements as one transaction, with binary parameters and `COPY`. */
+/** Connections for prepared statements in one transaction, with binary parameters and `COPY`. */
 export type Pipeline = ConnectionPool<PreparedPipeline>
 
-/** Runs a statement that stays prepared on its connection. Its values travel as text. */
+/** Runs a statement that stays prepared, with values as text. */
 export function runPrepared<Row extends object>(
   db: Database,
   { text, parameters }: BoundStatement<string | number>,
@@ -53,31 +54,28 @@ export function runPrepared<Row extends object>(
   return db.run((sql) => sql.unsafe<Row[]>(text, [...parameters], { prepare: true }))
 }
 
-/** Returns the reason why a new connection must not be used, or null. `queryRow` runs a statement on the connection. */
+/** Returns why a new connection must not be used, or null. */
 export type ConnectionCheck = (
   queryRow: (text: string) => Promise<readonly (string | null)[]>,
 ) => Promise<string | null>
 
 export interface DatabaseOptions {
   connections?: number
-  /** The server's statement timeout. It is below `queryTimeoutMs`, so that the server's error arrives first. */
+  /** The server's statement timeout, below `queryTimeoutMs`, so that its error arrives first. */
   statementTimeoutMs?: number
-  /** The time from the call to `run` until the reply, including the wait for a connection. */
+  /** The time limit from the call to the reply, including the wait for a connection. */
   queryTimeoutMs?: number
   connectTimeoutMs?: number
-  /** The maximum number of statements that wait for a connection. Beyond it, statements fail with `db_not_executed`. */
+  /** The maximum number of waiting statements, beyond which they fail with `db_not_executed`. */
   waitingMax?: number
   /** How often an idle connection is pinged. */
   probeMs?: number
-  /**
-   * The age at which a connection is replaced, so that the server frees memory and a changed host name takes effect.
-   */
+  /** The age at which a connection is replaced, to free the server's memory and to follow a changed host name. */
   lifetimeMs?: number
   applicationName?: string
-  /** Session settings, which override the defaults. */
   settings?: Record<string, string | number>
   onNotice?: (message: string) => void
-  /** Called when a connection is lost or destroyed; the next statement opens a new one. */
+  /** Called when a connection is lost or destroyed. */
   onConnectionLost?: () => void
   checkConnection?: ConnectionCheck
 }
@@ -128,14 +126,14 @@ interface Waiter<Driver> {
   fail(error: Error): void
 }
 
-/** Every connection is in `#idle`, in `#busy` with the statement that runs on it, or closed. */
+/** A pool, each of whose connections is in `#idle`, in `#busy` with its statement, or closed. */
 class Pool<Driver> implements ConnectionPool<Driver> {
   readonly address: DatabaseAddress
   transport: Transport | null = null
   readonly #url: string
   readonly #options: PoolOptions
   readonly #openConnection: Open<Driver>
-  /** The idle connections, each with the time when it became idle. */
+  /** The idle connections, with the time since when. */
   readonly #idle = new Map<DatabaseConnection<Driver>, number>()
   readonly #busy = new Set<DatabaseConnection<Driver>>()
   readonly #waiting = new Set<Waiter<Driver>>()
@@ -201,7 +199,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     await Promise.all(closed)
   }
 
-  /** Takes the connection that was used last. The probe keeps the others alive. */
+  /** Takes the connection used last; the probe keeps the others alive. */
   #takeIdle(): DatabaseConnection<Driver> | undefined {
     let last: DatabaseConnection<Driver> | undefined
     for (const connection of this.#idle.keys()) last = connection
@@ -238,7 +236,6 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     })
   }
 
-  /** Rejects after `leftMs`; a later reply is ignored. */
   #limit<T>(reply: PromiseLike<T>, leftMs: number, timeoutMs: number): Promise<T> {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => reject(timedOut(this.address, timeoutMs)), leftMs)
@@ -279,7 +276,6 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     }
   }
 
-  /** Checks a new connection before any caller's statement runs on it. */
   async #check(connection: DatabaseConnection<Driver>): Promise<void> {
     const { checkConnection, queryTimeoutMs } = this.#options
     if (!checkConnection) return
@@ -297,7 +293,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
       lock_timeout: 1_000,
       idle_in_transaction_session_timeout: 10_000,
       ...TCP_TIMEOUTS,
-      // With generic plans that were made for empty tables, a full queue loses three quarters of its throughput.
+      // Generic plans from empty tables cost a full queue three quarters of its throughput.
       plan_cache_mode: 'force_custom_plan',
       ...this.#options.settings,
     }
@@ -318,7 +314,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
   }
 
   #lost(connection: DatabaseConnection<Driver>): void {
-    const wasInPool = this.#idle.delete(connection) || this.#busy.has(connection) // false if the connection failed to open
+    const wasInPool = this.#idle.delete(connection) || this.#busy.has(connection) // false for a connection that failed to open
     if (wasInPool && !this.#isClosed) this.#options.onConnectionLost?.()
   }
 
@@ -334,7 +330,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     try {
       await this.#limit(connection.ping(), timeoutMs, timeoutMs)
     } catch {
-      connection.destroy() // whatever the error is, the connection did not reply
+      connection.destroy() // whatever the error, the connection did not reply
     } finally {
       this.#release(connection)
     }

@@ -1,6 +1,6 @@
 /**
- * Opens sockets to a Postgres server, in plaintext or with TLS, up to the point where a driver takes over. Also cancels
- * statements. `sslmode` and the certificate files have the same meaning as in libpq.
+ * Opens sockets to a Postgres server, in plaintext or TLS, for a driver to take over. Also cancels statements.
+ * `sslmode` and certificate files have libpq's meaning.
  */
 import { once } from 'node:events'
 import { readFileSync, type Stats, statSync } from 'node:fs'
@@ -28,7 +28,7 @@ export interface Transport {
 
 export interface ServerSocket extends Transport {
   readonly socket: Socket
-  /** The TLS error that ended the connection, if any. A driver may see only that the connection closed. */
+  /** The TLS error that ended the connection, of which a driver may see only the end. */
   readonly tlsAlert: () => DatabaseError | undefined
   destroy(): void
 }
@@ -40,8 +40,7 @@ export interface ServerSocketOptions {
 }
 
 /**
- * Connects, and completes the TLS handshake if the mode requires one. At this point, nothing but its certificate has
- * identified the server.
+ * Connects, with the TLS handshake if the mode requires one. The server has only its certificate as a proof so far.
  * @throws DatabaseError `db_tls_off`, `db_tls_untrusted`, `db_tls_failed`, `db_tls_files`; and the socket's errors
  */
 export async function openServerSocket(
@@ -81,10 +80,10 @@ export async function openServerSocket(
 function openSocket({ host, port }: Host): Socket {
   const socket = isSocketDirectory(host) ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host)
   socket.setNoDelay(true)
-  return socket.on('error', () => undefined) // until a driver listens to the socket
+  return socket.on('error', () => undefined) // until a driver handles errors
 }
 
-/** Rejects when the socket fails or closes first. */
+/** Rejects if the socket fails or closes first. */
 async function nextEvent(socket: Socket, event: 'connect' | 'data'): Promise<unknown> {
   const over = new AbortController()
   const { signal } = over
@@ -105,8 +104,7 @@ const YES = 'S'.charCodeAt(0)
 async function offersTls(socket: Socket, address: DatabaseAddress): Promise<boolean> {
   socket.write(untypedMessage(SSL_REQUEST))
   const reply = (await nextEvent(socket, 'data')) as Buffer
-  // Unauthenticated bytes after this reply would later be mistaken for encrypted bytes from the server
-  // (CVE-2021-23222).
+  // Unauthenticated bytes after this reply would later count as encrypted ones (CVE-2021-23222).
   if (reply.length !== 1)
     throw new DatabaseError(
       'db_tls_failed',
@@ -116,12 +114,12 @@ async function offersTls(socket: Socket, address: DatabaseAddress): Promise<bool
 }
 
 function destroy(socket: Socket | undefined): void {
-  // The driver removes its listeners when a socket closes; an error after that would crash the process.
+  // The driver removes its listeners when a socket closes, so an error after that would crash the process.
   socket?.on('error', () => undefined)
   socket?.destroy()
 }
 
-/** The BackendKeyData that the server sends when a session starts, and expects in a cancel request. */
+/** The BackendKeyData of a session, which a cancel request must contain. */
 export interface BackendKey {
   readonly pid: number
   readonly secret: number
@@ -131,13 +129,12 @@ const CANCEL_REQUEST = 80_877_102
 const CANCEL_TIMEOUT_MS = 5_000
 
 /**
- * Asks the server to cancel the statement on a destroyed connection. A statement that waits for a lock would otherwise
- * continue and keep its own locks. The server's timeouts should end it, but they use the wall clock, and setting the
- * clock back delays them. Reports no result, because the statement may have ended and the server may be down. The
- * server accepts the request in plaintext even if it requires TLS for sessions.
+ * Asks the server to cancel a destroyed connection's statement, which could otherwise wait for a lock and keep its own;
+ * the server's timeouts fail if its clock is set back. Reports no result. The request is sent in plaintext, which the
+ * server always accepts.
  */
 export function cancelStatement(host: Host, { pid, secret }: Partial<BackendKey>): void {
-  if (!pid || secret === undefined) return // destroyed before the session started
+  if (!pid || secret === undefined) return // the session never started
   const socket = openSocket(host)
   const timer = setTimeout(() => destroy(socket), CANCEL_TIMEOUT_MS)
   timer.unref()
@@ -146,7 +143,7 @@ export function cancelStatement(host: Host, { pid, secret }: Partial<BackendKey>
   socket.end(untypedMessage(CANCEL_REQUEST, pid, secret))
 }
 
-/** Builds a startup-phase message: a length and int32 values, without a type byte. */
+/** Builds a startup message: a length and int32 values, without a type byte. */
 function untypedMessage(...values: readonly number[]): Buffer {
   const message = Buffer.alloc(4 + 4 * values.length)
   for (const [i, value] of [message.length, ...values].entries()) message.writeInt32BE(value | 0, 4 * i)
@@ -208,10 +205,7 @@ function read(name: string, path: string): Buffer {
   }
 }
 
-/**
- * Reads the client's key. Like libpq, refuses a key that other accounts may read; root's key may be readable by a
- * group.
- */
+/** Reads the client's key. Like libpq, refuses one that other accounts may read, except root's key for a group. */
 function readKey(path: string): Buffer {
   const key = read('sslkey', path)
   const { uid, mode }: Stats = statSync(path)
@@ -228,7 +222,7 @@ function readKey(path: string): Buffer {
 function connectTls(options: ConnectionOptions): Promise<TLSSocket> {
   return new Promise((resolve, reject) => {
     const socket = tlsConnect(options)
-    socket.on('error', () => undefined) // until a driver listens to the socket
+    socket.on('error', () => undefined) // until a driver handles errors
     const closed = () => reject(Object.assign(new Error('closed'), { code: 'CONNECTION_DESTROYED' }))
     socket.once('error', reject)
     socket.once('close', closed)
@@ -243,8 +237,7 @@ function connectTls(options: ConnectionOptions): Promise<TLSSocket> {
 const UNTRUSTED = /CERT|SELF_SIGNED|ISSUER|VERIFY/
 
 /**
- * Maps an error from the handshake, or an alert after it: in TLS 1.3, a server checks the client's certificate after
- * the client has completed the handshake.
+ * Maps an error from the handshake or an alert after it, with which a TLS 1.3 server refuses the client's certificate.
  */
 export function tlsError(error: unknown, address: DatabaseAddress): unknown {
   const { code = '' } = error as { code?: string }

@@ -160,7 +160,7 @@ describe('limits', () => {
     expect(decodeClientFrame('json', typeLast.padEnd(20_000))).toMatchObject({ reason: 'type not first' })
   })
 
-  /** Returns JSON as a careless client would write it. */
+  /** Returns JSON as a careless client may write it. */
   const textOf = (frame: object) =>
     JSON.stringify(frame, (_, value) =>
       value instanceof Uint8Array ? value.toBase64({ alphabet: 'base64url', omitPadding: true }) : value,
@@ -303,7 +303,7 @@ describe("an invalid value from a caller's bug is not encoded", () => {
     ['a reason of 121 characters', { ...good.refused, reason: 'x'.repeat(121) }],
   ])('%s', (_, frame) => {
     for (const form of forms) expect(() => encode(form, frame as Frame)).toThrow(Malformed)
-    // A frame whose encoding failed leaves nothing before the next frame.
+    // A failed encoding must not leave bytes before the next frame.
     expect(toHex(encodeBinary({ type: 'ping', ref: 1 }))).toBe('1600000001')
   })
 })
@@ -317,8 +317,7 @@ describe('decoding cost is linear in the input', () => {
     expect(readsOf(Uint8Array.of(18, 3, 0xe8))).toBeLessThan(5)
   })
 
-  // The large frame has as much input as the 16 small ones: a linear path costs the same, a quadratic one 16 times as
-  // much.
+  // The large frame is as long as 16 small ones: a quadratic decoder takes 16 times as long.
   test.each([
     ['a long list', (size: number) => `{"type":"settle","ids":[${'1,'.repeat(size / 2)}1]}`],
     ['a long blob', (size: number) => `{"type":"goaway","retryAfterMs":"${'A'.repeat(size)}"}`],
@@ -351,10 +350,7 @@ function readsOf(bytes: Uint8Array): number {
   return reads
 }
 
-/**
- * Returns the best time of many tries. Only ratios between similar durations are compared, so that other load affects
- * both sides.
- */
+/** Returns the fastest of many tries, to exclude other load. */
 function costOf(texts: readonly string[]): number {
   let best = Number.POSITIVE_INFINITY
   for (let i = 0; i < 15; i++) {

@@ -15,12 +15,11 @@ interface Undecoded {
   readonly reason: string
 }
 
-/** The form of the frames on one end of a socket. */
 interface SocketForm<Sent extends Frame, Received extends Frame> {
   readonly subprotocol: Subprotocol
   /**
-   * For a socket that copies its argument before `send` returns: the result is valid until the next frame is encoded.
-   * Another copy cost a tenth of the broker's CPU in a burst. @throws Malformed like `encodeBinary`
+   * Returns a view that is valid until the next frame is encoded, for sockets that copy it. Another copy cost a tenth
+   * of the broker's CPU in a burst. @throws Malformed like `encodeBinary`
    */
   encode(frame: Sent): Wire
   /** Default for `proof`: `proven`. */
@@ -92,7 +91,7 @@ export const binaryForm: ClientForm = formOf(serverFrames)
 /** Marked as pure for bundlers, because a client does not use it. */
 export const binaryServerForm: ServerForm = /* @__PURE__ */ formOf(clientFrames)
 
-/** The length equals the number of bytes in both forms, since the text is ASCII. */
+/** In bytes: both forms are equally long, because the text is ASCII. */
 export const isTooLarge = (wire: Wire, proof: KeyProof): boolean =>
   wire.length > (proof === 'proven' ? FRAME_BYTES_MAX : UNPROVEN_FRAME_BYTES_MAX)
 

@@ -5,7 +5,7 @@ import { toHex } from '@sealpost/std'
  * its input.
  */
 
-/** Thrown only inside the codec; `codec.ts` turns it into a value. Its message never quotes the input. */
+/** Thrown only inside the codec, which turns it into a value. Its message never quotes the input. */
 export class Malformed extends Error {}
 
 export class Reader {
@@ -37,7 +37,7 @@ export class Reader {
     const start = this.take(length)
     return this.bytes.subarray(start, start + length)
   }
-  /** Advances by `length` bytes and returns the former offset. */
+  /** Advances by `length` bytes. Returns the previous offset. */
   take(length: number): number {
     const start = this.#at
     if (length > this.bytes.length - start) throw new Malformed('cut short')
@@ -57,22 +57,22 @@ export class Reader {
   }
 }
 
-/** Writes the bytes of a frame. The fields in `layout.ts` write their values with it, and check them first. */
+/** Writes the bytes of a frame. Callers check the values. */
 export class Writer {
   private bytes = new Uint8Array(64 * 1024)
   #view = new DataView(this.bytes.buffer)
   #at = 0
 
   u8(value: number): void {
-    const start = this.#room(1) // must come first, because it may replace the view
+    const start = this.#room(1) // first, because it may replace the view
     this.#view.setUint8(start, value)
   }
   u16(value: number): void {
-    const start = this.#room(2) // must come first, because it may replace the view
+    const start = this.#room(2) // first, because it may replace the view
     this.#view.setUint16(start, value)
   }
   u32(value: number): void {
-    const start = this.#room(4) // must come first, because it may replace the view
+    const start = this.#room(4) // first, because it may replace the view
     this.#view.setUint32(start, value)
   }
   u53(value: number): void {
@@ -84,10 +84,10 @@ export class Writer {
     const start = this.#room(bytes.length)
     this.bytes.set(bytes, start)
   }
-  /** Writes lower-case hex as bytes; returns false if the string contains any other character. */
+  /** Writes lower-case hex as bytes. Returns false if there is any other character. */
   hex(text: string): boolean {
     const start = this.#room(text.length >>> 1)
-    let seen = 0 // becomes negative at the first character that is not a digit
+    let seen = 0 // negative from the first character that is not a digit
     for (let i = 0; i < text.length; i += 2) {
       const byte = (NIBBLES[text.charCodeAt(i)]! << 4) | NIBBLES[text.charCodeAt(i + 1)]!
       seen |= byte
@@ -120,15 +120,15 @@ export class Writer {
 }
 
 /**
- * The value of each lower-case hex digit by its character code, -1 for any other. One pass checks and writes an id of
- * 32 bytes in 0.12 µs; a regular expression, `Uint8Array.fromHex` and a copy take 0.25 µs.
+ * The value of each lower-case hex digit by character code, else -1. Checks and writes a 32-byte id in 0.12 µs; a
+ * regular expression and `Uint8Array.fromHex` take 0.25 µs.
  */
 const NIBBLES = new Int16Array(0x10000).fill(-1)
 for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit
 
 /**
- * Number of slots in a cache of recent keys in hex. The same few peers appear in many frames: comparing 32 bytes with a
- * cached key costs 0.03 µs, while building the string again and hashing it for map lookups costs 0.10 µs.
+ * The number of slots in a cache of recent keys in hex. Comparing a key with a cached one costs 0.03 µs; building and
+ * hashing its string costs 0.10 µs.
  */
 const PLACES = 1024
 export const KEY_BYTES = 32
@@ -144,7 +144,7 @@ export function keyName(from: Uint8Array, at: number): string {
   const place = ((from[at + 30]! << 8) | from[at + 31]!) % PLACES
   const there = known[place]
   if (there && holds(from, at, there.bytes)) return there.name
-  const bytes = new Uint8Array(KEY_BYTES) // not `slice`, which returns a view for a Buffer, whose bytes may change
+  const bytes = new Uint8Array(KEY_BYTES) // `slice` of a Buffer returns a view, whose bytes may change
   for (let i = 0; i < KEY_BYTES; i++) bytes[i] = from[at + i]!
   const name = toHex(bytes)
   known[place] = { bytes, name }

@@ -77,7 +77,7 @@ export const keyBinding = struct({
 export const MEMBER_ROLES = ['member', 'admin'] as const
 export type MemberRole = (typeof MEMBER_ROLES)[number]
 
-/** From whom a peer accepts messages: `open` is everyone except blocked peers, `contacts` is only allowed peers. */
+/** From whom a peer accepts messages: everyone except blocked peers (`open`), or only allowed peers (`contacts`). */
 export const CONSENT_POLICIES = ['open', 'contacts'] as const
 export type ConsentPolicy = (typeof CONSENT_POLICIES)[number]
 export const CONSENT_VERDICTS = ['allowed', 'blocked'] as const

@@ -1,4 +1,4 @@
-/** Numbers never change their meaning. For each row that is added to a table, add a row here. */
+/** Numbers never change their meaning. Add a row here for each new row of a table. */
 import { expect, test } from 'vitest'
 import {
   chooseSubprotocol,

@@ -10,7 +10,7 @@ const numbers = [...clientFrames, ...serverFrames].map(({ number }) => number)
 
 test('no input of a seeded fuzz run throws, leaks, or has a second accepted encoding', () => {
   const report = fuzz({ seed: 20_261_121, inputs: 30_000 })
-  // The run is meaningful only if it reaches both sides and every kind of refusal.
+  // A run is meaningful only if it reaches both sides and every kind of refusal.
   expect(report.accepted).toBeGreaterThan(3_000)
   const kinds = new Set(Object.keys(report.reasons).map((reason) => reason.replaceAll(/\b\d+(\.\.\d+)?/g, 'n')))
   expect([...kinds].sort()).toEqual(

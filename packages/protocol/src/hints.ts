@@ -9,7 +9,7 @@ import { envelopeId, peerKey } from './items.ts'
 import { blob, choice, type Field, flag, hex, struct, token, u32, u53 } from './layout.ts'
 import { ENVELOPE_BYTES_MIN, SUMMARY_MAX } from './limits.ts'
 
-/** The maximum envelope that fits in a Postgres notification. */
+/** The largest ephemeral envelope that fits in a Postgres notification. */
 export const EPHEMERAL_HINT_BYTES_MAX = 4096
 
 const meshId = hex<MeshId>(16)
@@ -18,7 +18,7 @@ const peerNo = u32 as unknown as Field<PeerNo>
 
 const inMesh = { meshId }
 
-/** A number never changes its meaning: shards of two versions share a bus during an upgrade. */
+/** Shards of two versions share a bus during an upgrade, so a number never changes its meaning. */
 const kinds = {
   /** A delivery may wait for this peer or pool. */
   wake: { number: 1, body: struct({ ...inMesh, peer: peerNo }) },
@@ -54,23 +54,20 @@ const kinds = {
       envelope: blob(ENVELOPE_BYTES_MIN, EPHEMERAL_HINT_BYTES_MAX),
     }),
   },
-  /** Reports that this shard has changed something that other shards may have cached. */
+  /** Another shard may have cached what this shard has changed. */
   staleConsent: { number: 8, body: struct({ ...inMesh, user: peerNo }) },
   staleGroup: { number: 9, body: struct({ ...inMesh, group: hex<GroupId>(16) }) },
   stalePool: { number: 10, body: struct({ ...inMesh, pool: hex<PoolId>(32) }) },
-  /** Reports a new event in this space: a changed entry or a recorded message. */
+  /** A space has a new event: a changed entry or a recorded message. */
   happened: { number: 12, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleSpace: { number: 13, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleKey: { number: 11, body: struct({ ...inMesh, peer: peerKey }) },
   /**
-   * Reports that this shard serves this peer under this epoch, or no longer does if `isOn` is unset. While it does,
-   * other shards may lease mail for the peer on insert.
+   * This shard serves the peer under this epoch, or no longer does if `isOn` is unset. Meanwhile, other shards may
+   * lease its mail on insert.
    */
   serves: { number: 14, body: struct({ ...inMesh, peer: peerNo, epoch: u53, isOn: flag }) },
-  /**
-   * Deliveries for this peer were leased on insert to its session of this epoch. `id` is the last delivery in its
-   * block.
-   */
+  /** Deliveries were leased on insert to the peer's session of this epoch. `id` is the last one in its block. */
   born: { number: 15, body: struct({ ...inMesh, peer: peerNo, epoch: u53, id: u53 as unknown as Field<DeliveryId> }) },
   shards: { number: 2, body: struct({}) },
 }
@@ -85,7 +82,7 @@ export interface Packet {
   readonly hints: readonly Hint[]
 }
 
-/** The first byte of a packet. A shard drops packets with another version. */
+/** The first byte of a packet. Packets with another version are dropped. */
 const PACKET_VERSION = 1
 
 const byNumber = new Map(Object.entries(kinds).map(([type, { number, body }]) => [number, { type, body }]))

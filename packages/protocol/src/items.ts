@@ -103,8 +103,8 @@ export const ackItem = laidOut(struct({ envelopeId, isDuplicate: flag }), {
 
 /**
  * A box in the envelope of a pool message. The envelope has one box for each member that can open the message; the box
- * contains the key to the body. The broker sends a member only its own box. The encoding of a box is the member's key
- * (32 bytes), the length of the box (2 bytes) and the box. The boxes are sorted by key.
+ * contains the key to the body. The broker sends a member only its own box. Boxes are sorted by key, and encoded as key
+ * (32 bytes), length (2 bytes) and box.
  */
 interface PoolBox {
   readonly peer: PeerKey
@@ -129,7 +129,7 @@ export function encodeBoxes(boxes: readonly PoolBox[]): Uint8Array {
   return bytes
 }
 
-/** Returns the boxes as views of `bytes`, or null if `bytes` is not a valid list of boxes. Never throws. */
+/** Returns the boxes as views of `bytes`; null if the list is invalid. Never throws. */
 export function readBoxes(bytes: Uint8Array): PoolBox[] | null {
   const boxes: PoolBox[] = []
   for (let at = 0; at < bytes.length; ) {

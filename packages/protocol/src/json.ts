@@ -44,9 +44,9 @@ import {
 } from './layout.ts'
 import { type Form, FRAME_BYTES_MAX, JSON_DEPTH_MAX, UNPROVEN_FRAME_BYTES_MAX } from './limits.ts'
 
-/** Frames of members up to this length are not scanned, so a plain message costs nothing extra. */
+/** The length up to which members' frames are not scanned, so that a plain message costs nothing extra. */
 const UNSCANNED_LENGTH_MAX = 1024
-/** Allows for white space and other spellings of numbers. */
+/** Room for white space and other spellings of numbers. */
 const SPELLING_FACTOR = 2
 const LEADING_TYPE = /^\{\s{0,4}"type"\s{0,4}:\s{0,4}"([A-Za-z]{1,32})"/
 
@@ -54,7 +54,7 @@ const QUOTE = 0x22
 const BACKSLASH = 0x5c
 const [OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5d, 0x7b, 0x7d]
 
-/** Marked as pure for bundlers, because a client in the binary form does not use them. */
+/** Marked as pure for bundlers, because a binary client does not use them. */
 const decodeJsonClient = /* @__PURE__ */ jsonDecoder<ClientFrame>(clientFrames)
 const decodeJsonServer = /* @__PURE__ */ jsonDecoder<ServerFrame>(serverFrames)
 const SUBPROTOCOL = 'sealpost.v1.json'
@@ -142,7 +142,7 @@ function parse(text: string): Record<string, unknown> {
   try {
     json = JSON.parse(text)
   } catch {
-    throw new Malformed('not JSON') // the parser's message would repeat the input
+    throw new Malformed('not JSON') // the parser's message would quote the input
   }
   return checkObject(json)
 }
@@ -150,7 +150,6 @@ function parse(text: string): Record<string, unknown> {
 const readFields = ({ body }: FrameKind, json: unknown): Record<string, unknown> =>
   jsonField(body.shape).read(json) as Record<string, unknown>
 
-/** The JSON form of a field. Both functions check the value. @throws Malformed */
 interface JsonField {
   read(json: unknown): unknown
   write(value: unknown): unknown
@@ -225,7 +224,7 @@ function structField({ fields: shapes }: Extract<Shape, { kind: 'struct' }>): Js
   return {
     read: (json) => {
       const from = checkObject(json)
-      // Compares the number of own keys, so that an unknown key, including `__proto__`, is refused.
+      // Compare the number of keys, so that an unknown one, even `__proto__`, is refused.
       if (Object.keys(from).length !== names.length) throw new Malformed('unknown or missing key')
       const value: Record<string, unknown> = {}
       for (let i = 0; i < parts.length; i++) {
@@ -257,8 +256,8 @@ function jsonBounds(kinds: readonly FrameKind[]): (text: string, proof: KeyProof
 }
 
 /**
- * Returns whether lists and objects nest deeper than `depthMax`. Reads the JSON once and skips strings, so the scan of
- * large strings costs a small fraction of parsing them. The result for invalid JSON is undefined.
+ * Returns whether lists and objects nest deeper than `depthMax`. Scans the text once, which costs a small fraction of
+ * parsing it. The result for invalid JSON is arbitrary.
  */
 export function isNestedDeeper(text: string, depthMax: number): boolean {
   let depth = 0
@@ -326,7 +325,7 @@ export function scalarSchema(shape: Scalar): ScalarSchema {
   }
 }
 
-/** The possible last digits of a base64url string if one byte is left over: the lowest four bits are zero. */
+/** Matches the last two digits of a base64url string for one remaining byte, whose lowest four bits are zero. */
 const TWO_DIGITS = '[A-Za-z0-9_-][AQgw]'
 const THREE_DIGITS = '[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]'
 

@@ -55,7 +55,7 @@ function reportFrame(form: Form, frame: Frame, decode: (form: Form, wire: Uint8A
   console.log(`${form.padEnd(7)}${frame.type.padEnd(7)} encode, decode, both: ${columns.join(' ')} µs an item`)
 }
 
-/** Returns the microseconds per item in the fastest of seven runs; the slower ones measure other load as well. */
+/** Returns the microseconds per item in the fastest of seven runs, which excludes other load. */
 function best(step: () => unknown): number {
   const rounds = 400
   let bestMs = Number.POSITIVE_INFINITY

@@ -1,7 +1,7 @@
 /**
  * Defines the types of fields in frames. Each type has a fixed binary layout, a JSON form and accepted values, so that
- * one table (`frames.ts`) yields both codecs and the validation. Values are also checked when they are written, because
- * a bug in the caller must not reach the wire.
+ * one table (`frames.ts`) yields both codecs and the validation. Values are also checked when written, so that bugs in
+ * callers do not reach the wire.
  */
 import { isHex, toHex } from '@sealpost/std'
 import { KEY_BYTES, keyName, Malformed, type Reader, type Writer } from './cursor.ts'
@@ -64,7 +64,7 @@ export function checkHex(value: unknown, length: number): string {
   return value
 }
 
-/** Returns a field for a peer's key: 32 bytes, as hex from the cache in `cursor.ts`. */
+/** Returns a field for a peer's key of 32 bytes, as cached hex. */
 export function key<Id extends string>(): Field<Id> {
   return { ...hex<Id>(KEY_BYTES), read: (reader) => keyName(reader.bytes, reader.take(KEY_BYTES)) as Id }
 }
@@ -208,7 +208,7 @@ export interface LaidOut<T> extends Field<T> {
   readonly byTable: Field<T>
 }
 
-/** Returns a struct with a hand-written reader and writer, for fields that occur in every message. */
+/** Returns a struct with a hand-written reader and writer, for fields that every message has. */
 export function laidOut<T>(byTable: Field<T>, byHand: Pick<Field<T>, 'read' | 'write'>): LaidOut<T> {
   return { ...byTable, ...byHand, byTable }
 }

@@ -1,6 +1,5 @@
 /**
- * Defines the types that engine and queue share, since they never import each other. All times follow the database
- * clock: no broker's clock decides about a lease, an expiry or an age.
+ * Defines the types that engine and queue share, since neither imports the other. All times follow the database clock.
  */
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, SpaceId } from '@sealpost/std'
 import type { ConsentPolicy } from './frames.ts'
@@ -12,13 +11,11 @@ export interface DeliveryRef {
   /** The index in `PRIORITIES`. */
   readonly priority: number
   readonly id: DeliveryId
-  /**
-   * For a delivery of a pool, the member that holds it. A statement has no effect if another member holds the delivery.
-   */
+  /** The member that holds a delivery of a pool. A statement has no effect if another member does. */
   readonly holder?: PeerNo
 }
 
-/** Pushes are ordered by priority, then by id. */
+/** Compares in the order of pushes: by priority, then by id. */
 export const byPlace = (a: Pick<DeliveryRef, 'priority' | 'id'>, b: Pick<DeliveryRef, 'priority' | 'id'>): number =>
   a.priority - b.priority || a.id - b.id
 
@@ -51,16 +48,15 @@ export interface Release {
   readonly epoch: number
 }
 
-/** A live session as its shard believes it to be. A statement with a stale epoch changes nothing. */
+/** A live session, as its shard believes. A statement with a stale epoch changes nothing. */
 export interface SessionRef {
   readonly meshId: MeshId
   readonly peer: PeerNo
   readonly epoch: number
 }
 
-/** Whether a session is still valid, according to the database. */
 export interface SessionStatus {
-  /** The member's current key; null if the member does not exist. */
+  /** The member's current key; null without a member. */
   readonly peerKey: PeerKey | null
   readonly isRevoked: boolean
   /** Whether another shard has since opened a session of this peer. */
@@ -78,21 +74,18 @@ export interface Append {
   readonly ttlSeconds: number
   readonly envelope: Uint8Array
   /**
-   * The epoch of the recipient's session on this shard, for a lease on insert. 0 leaves the delivery to a claim. To
-   * preserve the order (P6), the queue refuses the lease, but not the envelope, if a delivery from this sender waits
-   * unclaimed for this recipient.
+   * The epoch of the recipient's session on this shard, for a lease on insert; 0 for none. The queue refuses the lease,
+   * but not the envelope, if an older delivery from the sender waits unclaimed (P6).
    */
   readonly insertLeaseEpoch: number
   /**
-   * The id from which that check begins, because nothing from this sender waits unclaimed for this recipient under a
-   * lower id. 0 checks everything. Without this lower bound, the check scans the dead rows that a long snapshot
-   * retains.
+   * The id below which nothing from this sender waits unclaimed; 0 if unknown. Without it, the check for older
+   * deliveries would scan the dead rows that a long snapshot retains.
    */
   readonly insertLeaseFloor: number
   /**
-   * The epoch of the recipient's session on another shard, as announced by that shard, for a lease to that session. 0
-   * leaves the delivery to a claim. The epoch is not checked, because a delivery leased under a past epoch is free to
-   * claim.
+   * The epoch of the recipient's announced session on another shard, for a remote lease; 0 for none. It is not checked,
+   * because a lease of a past epoch is free to claim.
    */
   readonly remoteLeaseEpoch: number
   readonly terms: Uint8Array | null
@@ -109,7 +102,7 @@ export interface SharedBody {
   readonly bodyId: string
   readonly bytes: Uint8Array
   readonly record?: MessageRecord
-  /** For a message to a pool: the members that have a box in the envelope. No other member receives it. */
+  /** The members that have a box in a pool message; no other receives it. */
   readonly readers?: readonly PeerNo[]
 }
 
@@ -120,8 +113,8 @@ export interface MessageRecord {
 
 export type AppendOutcome =
   /**
-   * `isExpected`: whether all deliveries from this sender since this shard last stored one, or opened the sender's
-   * session, have come through this shard.
+   * `isExpected`: whether this shard has stored everything from the sender since its last append or since it opened the
+   * sender's session.
    */
   | { readonly status: 'stored'; readonly id: DeliveryId; readonly isLeased: boolean; readonly isExpected: boolean }
   | { readonly status: 'duplicate' }
@@ -135,7 +128,7 @@ export interface Committed {
   readonly enqueuedAtMs: Millis
 }
 
-/** Requests up to `limit` more deliveries for a session. The delivery that reaches `limitBytes` is the last one. */
+/** Requests up to `limit` deliveries for a session. The delivery that reaches `limitBytes` is the last one. */
 export interface Want {
   readonly session: SessionRef
   readonly limit: number
@@ -144,13 +137,13 @@ export interface Want {
   readonly priorityMax: number
   /** The virtual time of each priority; the priority with the lowest time is served first. */
   readonly virtualTimes: VirtualTimes
-  /** The last collected id of each block. Remote leases of this session outside these blocks are claimed. */
+  /** The last collected id of each block. Remote leases outside these blocks are claimed. */
   readonly collected: readonly number[]
 }
 
 /**
- * Requests the deliveries that other shards leased to this session on insert. A collect only reads, and the queue does
- * not record it, so `ids` must start after the last collected delivery.
+ * Requests the deliveries that other shards leased to this session on insert. The queue does not record a collect, so
+ * `ids` must start after the last collected delivery.
  */
 export interface RemoteWant {
   readonly session: SessionRef
@@ -159,14 +152,14 @@ export interface RemoteWant {
   readonly ids: IdRange
 }
 
-/** `hasMore`: whether a limit was reached, or the next delivery can only be taken by a claim. */
+/** `hasMore`: whether a limit was reached, or only a claim can take the next delivery. */
 export type RemoteClaimed =
   | { readonly status: 'collected'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
   | { readonly status: 'stale' }
 
 /**
- * A delivery with this many unsettled attempts may crash its recipient. It is claimed and pushed alone: if the
- * connection breaks again, this delivery was the cause, and only it counts a failed attempt.
+ * The number of unsettled attempts after which a delivery may crash its recipient. It is then pushed alone, so that a
+ * broken connection proves that it was the cause.
  */
 export const ALONE_AFTER_ATTEMPTS = 5
 
@@ -183,7 +176,7 @@ export interface IdRange {
 }
 export const ANY_ID: IdRange = { from: 0, to: Number.MAX_SAFE_INTEGER }
 
-/** Receipt ids are above all blocks. 2^36 blocks fit below: enough for two years at a thousand blocks per second. */
+/** Receipt ids are above all blocks. The 2^36 blocks below last two years at a thousand per second. */
 export const RECEIPT_IDS_FROM = 2 ** 52
 
 export interface Delivery {
@@ -198,7 +191,7 @@ export interface Delivery {
   readonly body: Uint8Array | null
 }
 
-/** A delivery that left the queue unsettled and was not reported to its recipient yet. */
+/** A delivery that left the queue unsettled and was not reported to its recipient. */
 export interface Lost {
   readonly id: DeliveryId
   readonly envelopeId: EnvelopeId
@@ -211,8 +204,7 @@ export interface Lost {
  * statement held the session's row; repeat the want.
  *
  * `hasMore`: whether a limit was reached, or another statement settled or changed a delivery that this claim had
- * picked. The number of deliveries does not show the second case: the claim returns less than its limit while more
- * waits.
+ * picked. In the second case, the claim returns less than its limit while more waits.
  */
 export type Claimed =
   | { readonly status: 'claimed'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
@@ -220,7 +212,7 @@ export type Claimed =
   | { readonly status: 'locked' }
   | { readonly status: 'away' }
 
-/** How many deliveries of one sender wait for one recipient, including delayed ones but not receipts. */
+/** The number of one sender's deliveries that wait for a recipient, without receipts. */
 export interface SenderBacklog {
   readonly sender: PeerNo
   readonly count: number
@@ -233,13 +225,13 @@ export interface PoolEntry {
   readonly poolId: PoolId
   readonly pool: PeerNo
   readonly epoch: number
-  /** A member that has rotated its key is listed once with each key. */
+  /** One item for each key of each member. */
   readonly members: readonly { readonly peer: PeerNo; readonly peerKey: PeerKey }[]
 }
 
 export interface PoolSlot {
   readonly member: PeerNo
-  /** The epoch with which the member's session opened; a fence does not change it. */
+  /** The epoch with which the session opened, which a fence does not change. */
   readonly epoch: number
   readonly priorityMax: number
 }
@@ -256,19 +248,16 @@ export interface PoolWant {
 export type PoolClaimed =
   | {
       readonly status: 'claimed'
-      /** At most one delivery for each slot. Its envelope contains the boxes of all its readers. */
+      /** At most one delivery per slot, with all its boxes. */
       readonly dealt: readonly { readonly slot: number; readonly delivery: Delivery }[]
-      /** The slots of peers that are not members of the pool. */
+      /** The slots whose peers are not members of the pool. */
       readonly strangers: readonly number[]
-      /**
-       * Whether another statement took a delivery that was picked for a slot. More deliveries may then wait for the
-       * slots that received nothing.
-       */
+      /** Whether another statement took a picked delivery, in which case more may wait for empty slots. */
       readonly hasMore: boolean
     }
   | { readonly status: 'locked' }
 
-/** A user's rule for all its devices: from which senders they accept mail. */
+/** From which senders a user's devices accept mail. */
 export interface Consent {
   readonly policy: ConsentPolicy
   readonly named: readonly PeerNo[]
@@ -283,15 +272,15 @@ export interface Member {
   readonly peerKey: PeerKey
   readonly user: PeerNo
   readonly isRevoked: boolean
-  /** The epoch of the member's session at the time of the lookup. The statement that opens a session names it. */
+  /** The member's session epoch at the lookup, which the statement that opens a session repeats. */
   readonly sessionEpoch: number
   readonly consent: Consent | null
   readonly lineage?: Lineage
 }
 
 /**
- * The lineage of a mesh that moved here from another cell. Its peers still see the incarnation of their former cell;
- * otherwise each peer would resend its last messages. This ends when this cell's own incarnation changes.
+ * The lineage of a mesh that moved here. Its peers still see their former cell's incarnation, because they would
+ * otherwise resend messages, until this cell's own one changes.
  */
 export interface Lineage {
   readonly incarnation: string

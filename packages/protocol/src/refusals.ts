@@ -5,7 +5,7 @@
  */
 interface RefusalRow {
   readonly code: string
-  /** Whether the same request may succeed later. The refused request may have taken effect nevertheless. */
+  /** Whether the same request may succeed later. It may have taken effect even so. */
   readonly isRetryable: boolean
   readonly close?: number
   readonly meaning: string

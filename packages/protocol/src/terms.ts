@@ -15,7 +15,7 @@ export type Death = (typeof DEATHS)[number]
 export interface Terms {
   readonly receipts: ReceiptWish
   readonly thread: string
-  /** The number of automatic replies before this message in the thread. */
+  /** The number of messages before this one in a chain of replies. */
   readonly hops: number
   readonly noAutoReply: boolean
 }
@@ -49,10 +49,7 @@ export function encodeTerms({ receipts, thread, hops, noAutoReply }: Terms): Uin
 
 export const encodeReceipt = (event: ReceiptEvent): Uint8Array => Uint8Array.of(RECEIPT, RECEIPT_EVENTS.indexOf(event))
 
-/**
- * Reads a stored marking. Returns null, which means neutral terms, for bytes that neither of the two functions above
- * writes.
- */
+/** Reads a stored marking. Returns null for neutral terms. */
 export function readMarking(bytes: Uint8Array): Marking | null {
   if (bytes[0] === RECEIPT) return { kind: 'receipt', event: RECEIPT_EVENTS[bytes[1]!] ?? 'settled' }
   if (bytes[0] !== TERMS || bytes.length !== TERMS_BYTES) return null
@@ -61,7 +58,6 @@ export function readMarking(bytes: Uint8Array): Marking | null {
   return { kind: 'terms', terms: { receipts, thread: toHex(bytes.subarray(5)), hops, noAutoReply: bytes[2] === 1 } }
 }
 
-/** The fixed header of a record. See docs/PROTOCOL.md, State and history. */
 interface RecordPlace {
   readonly meshId: MeshId
   readonly spaceId: SpaceId

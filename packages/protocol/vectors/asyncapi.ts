@@ -6,7 +6,7 @@ import { clientFrames, type FrameKind, SUBPROTOCOLS, serverFrames } from '../src
 import { frameSchemas } from './json-schema.ts'
 import { MEANINGS } from './meanings.ts'
 
-/** The possible replies to each client frame. The broker sends its other frames without a request. */
+/** The possible replies to each client frame. The broker sends its other frames unprompted. */
 const ANSWERS: Readonly<Record<string, readonly string[]>> = {
   auth: ['welcome', 'moved', 'refused'],
   enrol: ['enrolled', 'refused'],

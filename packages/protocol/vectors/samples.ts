@@ -414,7 +414,7 @@ const json = (name: string, text: string, from: 'client' | 'server' = 'client'):
   code: 'frame_malformed',
 })
 
-/** The order on the wire: id 16, recipient 32, priority 1, isHead 1, ttl 4, length 4, envelope. */
+/** Sizes: id 16, recipient 32, priority 1, isHead 1, ttl 4, length 4, then the envelope. */
 const sendItem = (priority: string, isHead: string, length: string, envelope: string) =>
   `${first}${bob}${priority}${isHead}00000000${length}${envelope}`
 const push = (envelope: string) =>

@@ -1,11 +1,10 @@
 /**
- * Options of a `Batcher`, which combines items into statements: while one statement runs, new items wait and share the
- * next one. Peers that reconnect together then cost a few statements in total instead of a few each, and no single peer
- * fills the connection pool.
+ * Configures a `Batcher`, which combines concurrent items into statements: while one runs, new items queue for the
+ * next. Peers that reconnect together then cost a few statements in total, and no peer fills the connection pool.
  */
 export interface BatcherOptions<Item> {
   readonly max: number
-  /** Waiting items with the same key share one entry and its result. Default: each item has its own entry. */
+  /** Returns a key. Waiting items with the same key share one entry and its result. */
   readonly keyOf?: (item: Item) => string
 }
 
@@ -39,7 +38,7 @@ export class Batcher<Item, Result> {
 
   async #runWaiting(): Promise<void> {
     this.#isRunning = true
-    await Promise.resolve() // items added one by one in the same turn share a statement
+    await Promise.resolve() // lets other items of the same turn join the statement
     while (this.#isRunning) {
       const settle = await this.#runFor(this.#take())
       this.#isRunning = this.#waiting.size > 0
@@ -57,7 +56,6 @@ export class Batcher<Item, Result> {
     return taken
   }
 
-  /** Runs one statement. Returns a function that settles its waiters. */
   async #runFor(waiters: readonly Waiter<Item, Result>[]): Promise<() => void> {
     try {
       const results = await this.#run(waiters.map(({ item }) => item))

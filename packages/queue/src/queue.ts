@@ -1,8 +1,7 @@
 /**
  * Defines the port between a broker and its durable queue. Each method is one atomic statement; only a commit with
- * resends takes a second statement. If a method rejects with a `retryable` error, its outcome is unknown. Every method
- * can be repeated. A statement that timed out and is applied late changes nothing, because the epochs and marks that it
- * names are outdated by then.
+ * resends takes a second statement. After a `retryable` error, the outcome is unknown and the call can be repeated. A
+ * statement that is applied late changes nothing, because its epochs and marks are outdated by then.
  *
  * Two implementations pass the same conformance suite: one on Postgres, and one in memory for the simulator.
  */
@@ -41,32 +40,31 @@ export interface Queue {
   claim(wants: readonly Want[]): Promise<Claimed[]>
   /**
    * Reads the deliveries that other shards leased on insert to each want's session, in the order of ids. Changes
-   * nothing, so a repeated call returns the same deliveries.
+   * nothing.
    */
   collect(wants: readonly RemoteWant[]): Promise<RemoteClaimed[]>
   /**
-   * Opens the peer's session on this shard and returns its new epoch. `session` contains the epoch that `findMembers`
-   * returned. Without the epoch, a call that timed out and is applied late would end a session that the peer has opened
-   * since. Returns `null` if the peer is not a member or is revoked, or if the epoch is outdated because another
-   * session was opened or fenced in the meantime.
+   * Opens the peer's session on this shard and returns its new epoch; `null` if the peer is no longer a member or its
+   * epoch has changed. `session` must contain the epoch from `findMembers`, so that a late call can't end a newer
+   * session.
    */
   open(session: SessionRef): Promise<number | null>
   /** Voids the leases of a session of this shard. Returns its new epoch, or `null` if another shard has the session. */
   fence(session: SessionRef): Promise<number | null>
   /** Checks whether sessions of this shard are still valid. */
   checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
-  /** Ends leases and allows another attempt after `afterMs`, at most 5 minutes. Each counts as a failed attempt. */
+  /** Ends leases, each with a failed attempt, and allows the next one after `afterMs`, at most 5 minutes. */
   retry(retries: readonly Retry[]): Promise<void>
   /**
    * Moves deliveries to the dead letters with the recipient's reason, and queues a receipt for each sender that asked for
    * one.
    */
   reject(rejects: readonly Reject[]): Promise<void>
-  /** Extends leases that the session holds to `forMs` from now, at most 5 minutes. */
+  /** Extends held leases to `forMs` from now, at most 5 minutes. */
   extend(extensions: readonly Extension[]): Promise<void>
   /** Assigns pools' deliveries to free members, one delivery for each slot. */
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
-  /** Ends leases on pool deliveries, so that other members can take them. Counts no failed attempt. */
+  /** Ends leases on pool deliveries, so that other members can take them, without a failed attempt. */
   release(releases: readonly Release[]): Promise<void>
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Queues a `pushed` receipt for the sender of each delivery. */
@@ -75,16 +73,16 @@ export interface Queue {
   countFailedAttempt(delivery: DeliveryRef): Promise<void>
   /** Moves delayed deliveries that are due into the queue. */
   releaseDue(): Promise<Released>
-  /** Finds deliveries that left the peer's queue unsettled and were not reported to the peer, oldest first. */
+  /** Finds deliveries that left the peer's queue unsettled and were not reported, oldest first. */
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]>
-  /** Marks lost deliveries as reported to the peer. */
+  /** Marks lost deliveries as reported. */
   lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
-  /** For each recipient, counts the backlog by sender, up to `max` deliveries. */
+  /** Counts each recipient's backlog by sender, up to `max` deliveries. */
   measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]>
   /** Counts the backlog and the dead letters of a mesh by sender, up to `max` rows of each kind. */
   measureMesh(meshId: MeshId, max: number): Promise<SenderBacklog[]>
   /**
-   * Scans the next rows of the queue and of the ledger, and removes those that have expired or failed too often. Call it
+   * Scans the next rows of the queue and ledger, and removes those that have expired or failed too often. Call
    * periodically.
    */
   sweep(): Promise<Swept>
@@ -112,18 +110,18 @@ export interface Swept {
   readonly expired: number
   readonly dead: number
   readonly forgotten: number
-  /** Whether the scan reached the end of the queue. If so, the next scan starts at the beginning. */
+  /** Whether the scan reached the end of the queue, so that the next one starts at the beginning. */
   readonly isRound: boolean
 }
 
 export interface QueueOptions {
   readonly leaseMs: Millis
-  /**
-   * How long resends are detected after an envelope was accepted. They are always detected while its delivery is
-   * queued.
-   */
+  /** How long resends are detected after an envelope was accepted, or longer while its delivery is queued. */
   readonly dedupeMs: Millis
-  /** A delivery with this many failed attempts, spread over at least `failedAttemptsSpanMs`, becomes a dead letter. */
+  /**
+   * The number of failed attempts after which a delivery becomes a dead letter, if they span at least
+   * `failedAttemptsSpanMs`.
+   */
   readonly failedAttemptsMax: number
   readonly failedAttemptsSpanMs: Millis
   readonly sweepRows: number

@@ -10,13 +10,13 @@ export const count = (name: string) => bigint(name, { mode: 'number' })
 
 const dialect = new PgDialect()
 
-/** Drizzle builds the statement, so that a reference to a renamed column fails to compile. */
+/** Runs a statement that drizzle builds, so that a reference to a renamed column fails to compile. */
 export async function execute<Row>(db: Database, statement: SQL): Promise<Row[]> {
   const { sql: text, params } = dialect.sqlToQuery(statement)
   return (await db.run((driver) => driver.unsafe(text, params as string[]))) as unknown as Row[]
 }
 
-/** Returns column names without their table, for an insert list or `set`. */
+/** Returns column names without their table, as an insert list or `set` requires. */
 export function columnNames(...columns: PgColumn[]): SQL {
   return sql.join(
     columns.map((column) => sql.identifier(column.name)),

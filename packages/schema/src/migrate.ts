@@ -1,6 +1,6 @@
 /**
- * Migrates a database to the current schema under an advisory lock, so that several brokers may start at the same time.
- * `drizzle-kit migrate` uses the same files and records them in the same table.
+ * Migrates a database to the current schema under an advisory lock, because several brokers may start together.
+ * `drizzle-kit migrate` uses the same files and table.
  */
 import { join } from 'node:path'
 import { DatabaseError, keepsConnection, openConnection, parseAddress, type Sql, statementError } from '@sealpost/pg'
@@ -15,7 +15,7 @@ const ADVISORY_LOCK = 0x5ea1_9057
  * `db_unavailable`, `db_migration_failed`, `db_outdated`, `db_version_unknown`
  */
 export async function migrate(url: string): Promise<void> {
-  // Uses exactly one socket, because a transaction whose backend died must not continue on another connection.
+  // A transaction must not continue on another connection after its backend has died, so use exactly one socket.
   const connection = await openConnection(url, {
     applicationName: 'sealpost migrate',
     connectTimeoutMs: 5_000,
@@ -32,7 +32,7 @@ export async function migrate(url: string): Promise<void> {
   }
 }
 
-/** Loads the migrator only when there are migrations to apply, because loading it adds 20 ms to each start. */
+/** Loads the migrator only if needed, because that takes 20 ms. */
 async function applyMigrations(sql: Sql): Promise<void> {
   const { drizzle } = await import('drizzle-orm/postgres-js')
   const migrator = await import('drizzle-orm/postgres-js/migrator')
@@ -40,8 +40,8 @@ async function applyMigrations(sql: Sql): Promise<void> {
 }
 
 /**
- * Returns whether every migration of this version is applied; a newer version may have applied more.
- * @throws DatabaseError `db_version_unknown`
+ * Returns whether every migration of this version, or a newer one, is applied. @throws DatabaseError
+ * `db_version_unknown`
  */
 async function isCurrent(sql: Sql): Promise<boolean> {
   const [table] = await sql`select to_regclass('drizzle.__drizzle_migrations') as oid`
@@ -60,7 +60,7 @@ const VERSION_UNKNOWN =
 const OUTDATED =
   'The database needs a migration, but this account lacks the rights: run `sealpost db migrate` as the owner of the database'
 
-/** Throws the server's error, because drizzle's error quotes the whole statement and its parameters. */
+/** Returns the server's error, because drizzle's quotes the statement and its parameters. */
 function migrationError(error: unknown, url: string): Error {
   if (error instanceof DatabaseError) return error
   const cause = (error as Error).cause ?? error

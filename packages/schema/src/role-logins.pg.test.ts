@@ -1,4 +1,4 @@
-/** Tests how a database is prepared for a broker. Uses a separate server, because roles belong to the whole server. */
+/** Tests the preparation of a database for brokers, on a separate server, because roles belong to the server. */
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'

@@ -14,7 +14,7 @@ import { migrate } from './migrate.ts'
  */
 
 const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_holder, lease_until, attempts, strikes, first_strike_at'
-/** All columns except envelopes and the texts that peers wrote. */
+/** All columns except envelopes and users' texts. */
 const DEAD_LETTER_COLUMNS_READ =
   'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id, bytes'
 
@@ -42,7 +42,7 @@ const BROKER: Grants = {
   space: 'select, insert, update, delete',
   space_grant: 'select, insert, update, delete',
   state_entry: 'select, insert, delete, update (revision, seq, at, author, is_deleted, entry, hash)',
-  history_event: 'select, insert', // events never change
+  history_event: 'select, insert',
   snapshot: 'select, insert, update, delete',
   snapshot_entry: 'select, insert',
   attachment: 'select, insert, delete, update (hash, completed_at, expires_at)',
@@ -78,7 +78,7 @@ const ADMIN: Grants = {
   attachment: 'select (mesh_id, bytes, completed_at)',
 }
 
-/** Grants access to numbers and times only: no keys, envelopes or text from users. */
+/** Grants access to numbers and times only: no keys, envelopes or users' texts. */
 const MONITOR: Grants = {
   mesh: 'select (mesh_id, name)',
   member: 'select (mesh_id, peer_no, role, is_pool, revoked_at)',
@@ -97,7 +97,7 @@ const MONITOR: Grants = {
 /** Functions that create and drop daily partitions of the history. A broker can drop only expired ones. */
 const HISTORY_JOBS = ['add_history_day(date)', 'drop_history_day(date)', 'clear_undated_history(timestamptz, integer)']
 
-/** Functions about the identity of the server and its incarnation. */
+/** Functions for the server's identity and its incarnation. */
 const ORIGIN_JOBS = [
   'note_origin(boolean)',
   'database_origin()',
@@ -109,7 +109,7 @@ const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
 
 /**
  * Returns the statements that create or update the roles. Run them in the database as a superuser after every
- * migration. They make `_owner` the owner of all tables.
+ * migration. They make `_owner` own all tables.
  */
 export function roleStatements(prefix = 'sealpost'): string[] {
   const all = ROLES.map((name) => `${prefix}_${name}`)
@@ -133,12 +133,12 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     ...granted(ADMIN, admin),
     ...granted(MONITOR, monitor),
     ...reading(backup),
-    `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // for future partitions
+    `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // applies to future partitions
     `revoke all on function ${ORIGIN_JOBS}, refuse_while_moving(), ${HISTORY_JOBS} from public`,
     `grant execute on function ${HISTORY_JOBS} to ${broker}`,
     `grant execute on function note_origin(boolean), database_origin(), attest_origin(uuid, uuid, boolean, double precision) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
-    `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // to find the session whose snapshot slows the queue
+    `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // shows the session whose snapshot slows the queue
   ]
 }
 
@@ -147,7 +147,7 @@ const create = (role: string) =>
 
 const onDatabase = (statement: string) => `do $$ begin execute format('${statement}', current_database()); end $$`
 
-/** Changes the owner of all objects in the two schemas. `reassign owned` would also affect objects elsewhere. */
+/** Changes the owner of all objects in the two schemas; `reassign owned` would affect others. */
 const handOver = (owner: string) => `do $$ declare what record; begin
   if to_regnamespace('drizzle') is not null then alter schema drizzle owner to ${owner}; end if;
   for what in select c.oid::regclass as name, c.relkind from pg_class c
@@ -174,7 +174,7 @@ const granted = (grants: Grants, role: string) =>
 /** The login of a broker or another account. */
 export interface RoleLogin {
   readonly role: 'broker' | 'admin'
-  /** Contains the user and the password of the login. */
+  /** The URL, with user and password of the login. */
   readonly url: string
 }
 
@@ -194,7 +194,7 @@ export async function prepareDatabase(ownerUrl: string, logins: readonly RoleLog
   const db = await openDatabase(ownerUrl, { connections: 1, applicationName: 'sealpost prepare' })
   try {
     const statements = [`select pg_advisory_xact_lock(${ADVISORY_LOCK})`, ...roleStatements(), ...granted]
-    await db.run((sql) => sql.unsafe(statements.join(';\n')).simple()) // all in one transaction
+    await db.run((sql) => sql.unsafe(statements.join(';\n')).simple()) // simple queries, in one transaction
   } finally {
     await db.close()
   }
@@ -215,10 +215,7 @@ function loginStatements({ role, url }: RoleLogin, owner: string): string[] {
   ]
 }
 
-/**
- * Returns the verifier that the server stores for a password (RFC 5803), so that no statement and no log contains the
- * password.
- */
+/** Returns a password's verifier (RFC 5803), so that no statement or log contains the password. */
 function scramVerifier(password: string): string {
   const salt = randomBytes(16)
   const salted = pbkdf2Sync(password.normalize('NFKC'), salt, SCRAM_ROUNDS, 32, 'sha256')

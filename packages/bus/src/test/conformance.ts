@@ -1,4 +1,4 @@
-/** Tests every bus with one suite: `busConformance('memory', makeWorld)` declares its tests. */
+/** Declares the tests that every bus must pass, with `busConformance('memory', makeWorld)`. */
 import type { Hint } from '@sealpost/protocol/hints'
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -6,7 +6,6 @@ import type { Bus, BusListener, Topic } from '../bus.ts'
 
 export interface BusWorld {
   join(shard: ShardId): Bus
-  /** Sends arbitrary bytes under a topic. */
   send(topic: Topic, bytes: Uint8Array): Promise<void>
   topicOf(meshId: MeshId): Topic
   /** Breaks the connections of all shards, which reconnect. */
@@ -17,7 +16,7 @@ export interface BusWorld {
 const shardOf = (n: number) => n.toString(16).padStart(32, '0') as ShardId
 const meshOf = (digits: string) => digits.repeat(16) as MeshId
 const MESH = meshOf('a0')
-/** A mesh that shares the topic of `MESH` on buses in which meshes share topics. */
+/** A mesh with the same topic as `MESH`, on buses whose topics are shared. */
 const NEIGHBOUR = `a0${'b1'.repeat(15)}` as MeshId
 const wake = (peer: number, meshId = MESH): Hint => ({ type: 'wake', meshId, peer: peer as PeerNo })
 
@@ -109,7 +108,7 @@ export function busConformance(name: string, makeWorld: () => Promise<BusWorld>)
       bus.publish(wake(9))
       await recorder.until(() => recorder.hints.some((hint) => hint.type === 'wake' && hint.peer === 9))
       expect(recorder.hints).toEqual([wake(1 + (997 % 3)), wake(1 + (998 % 3)), wake(1 + (999 % 3)), wake(9)])
-      await bus.close() // also counts the last send
+      await bus.close() // counts the last send too
       expect(bus.counters.published).toBe(4)
     })
 
@@ -169,14 +168,13 @@ export function busConformance(name: string, makeWorld: () => Promise<BusWorld>)
   })
 }
 
-/** Publishes the hint repeatedly until it arrives, because a bus that is not connected yet loses it. */
+/** Publishes the hint until it arrives, because a bus loses hints until it is connected. */
 async function received(bus: Bus, recorder: Recorder): Promise<void> {
   const repeat = setInterval(() => bus.publish({ type: 'shards' }), 50)
   await recorder.until(() => recorder.hints.some(({ type }) => type === 'shards'))
   clearInterval(repeat)
 }
 
-/** Returns a packet with a `wake` from an unknown shard. */
 function packetOf(peer: number, meshId: MeshId): Uint8Array {
   const hex = `01${'ee'.repeat(16)}01${meshId}${peer.toString(16).padStart(8, '0')}`
   return Uint8Array.from(hex.match(/../g)!, (digits) => Number.parseInt(digits, 16))

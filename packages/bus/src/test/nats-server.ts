@@ -1,4 +1,4 @@
-/** For tests: starts a NATS server on a free loopback port and can restart it there. */
+/** Starts a NATS server for tests on a free loopback port, and can restart it there. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { createInterface } from 'node:readline'
@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline'
 const PLACES = ['/usr/sbin/nats-server', '/usr/bin/nats-server', '/usr/local/bin/nats-server']
 const PROGRAM = PLACES.find((path) => existsSync(path)) ?? null
 export const hasNats = PROGRAM !== null
-/** With `setpriv`, the kernel ends the server of a test that was killed. */
+/** A prefix with which the kernel ends the server when its test is killed. */
 const DIE_WITH_PARENT = existsSync('/usr/bin/setpriv') ? ['/usr/bin/setpriv', '--pdeathsig', 'KILL'] : []
 
 export class NatsServer {

@@ -11,7 +11,6 @@ const BOB = 2 as PeerNo
 const LIMITS = { leaseMs: LEASE_MS, isInsertLeaseOn: true }
 const stored = { sender: ANN, insertLeaseEpoch: 0, byteCount: 10, priority: 1 }
 const leased = { ...stored, insertLeaseEpoch: 7 }
-/** The engine's position when a claim began. */
 const AT = { nextTick: () => 1, lastId: 0, nowMs: 0 }
 const ANY = { ids: ANY_ID, priorityMax: 2, virtualTimes: [0, 0, 0], collected: [] }
 
@@ -51,14 +50,14 @@ test('after an envelope without a lease on insert, its sender gets none until a 
   expect(credit.admitAppend(ANN, 10)).toBe(true)
   expect(credit.admitAppend(ANN, 10)).toBe(false) // no credit left
   credit.appendLanded(leased, null)
-  expect(credit.admitAppend(ANN, 10)).toBe(false) // the second one is still on its way
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // the second append has no outcome yet
   credit.appendLanded(stored, 0)
   credit.appendLanded(stored, 0)
-  expect(credit.admitAppend(ANN, 10)).toBe(false) // both wait in the queue
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // both deliveries wait in the queue
   credit.appendLanded(stored, 0)
   expect(credit.startClaim(AT)).not.toBeNull()
   credit.resize(100)
-  expect(credit.admitAppend(ANN, 10)).toBe(false) // a claim may return them
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // the claim may return them
   credit.appendLanded(stored, null)
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.admitAppend(ANN, 10)).toBe(true)
@@ -174,10 +173,10 @@ const known = (knownSinceTick: number) => ({ knownSinceTick })
 test('later checks may skip ids that a scan of the whole queue covered', () => {
   const credit = new Credit(WINDOW, LIMITS)
   credit.startClaim({ nextTick: () => 5, lastId: 70, nowMs: 0 })
-  expect(credit.scannedUpTo(known(4), 0)).toBe(0) // not before the claim has returned
+  expect(credit.scannedUpTo(known(4), 0)).toBe(0) // unknown until the claim has returned
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.scannedUpTo(known(4), 0)).toBe(70)
-  expect(credit.scannedUpTo(known(6), 0)).toBe(0) // mail that the peer sent through another shard may have arrived since
+  expect(credit.scannedUpTo(known(6), 0)).toBe(0) // mail that the peer sent through another shard may have arrived since the scan
 })
 
 test.each(['brought all it may', 'was cut short by a fence', 'went before something was given back'])(
@@ -202,7 +201,7 @@ test('a lease that may soon lapse ends the validity of a scan', () => {
   expect(credit.scannedUpTo(known(4), LEASE_MS / 2)).toBe(0)
 })
 
-/** Returns a credit with mail from ANN waiting under these ids. */
+/** Returns a credit that knows that ANN's mail waits under these ids. */
 function waitingFor(...ids: number[]): Credit {
   const credit = caughtUp({ count: 1, byteCount: 1000 })
   credit.admitAppend(ANN, 10)

@@ -26,15 +26,15 @@ export interface Unsettled {
    * session's window.
    */
   readonly pool?: PeerNo | undefined
-  /** Whether the delivery has reserved room in the window but waits to be pushed. */
+  /** Whether the delivery has reserved room in the window but was not pushed. */
   readonly isParked: boolean
-  /** When the last extension was made. The lease then counts from here instead of from `pushedAtMs`. */
+  /** When the lease was last extended; it then runs from here instead of from `pushedAtMs`. */
   heldFromMs?: Millis
-  /** Whether its lease has lapsed. It then takes no room in the window and may be pushed again or settled. */
+  /** Whether its lease has lapsed, in which case it takes no room and may be pushed again. */
   isLapsed: boolean
 }
 
-/** The last scan of the whole queue that returned everything in it. */
+/** The last complete scan of the queue. */
 interface Scan {
   readonly tick: number
   /** When the scan ended, every delivery that this shard stored under a lower id was leased to this session or gone. */
@@ -44,13 +44,13 @@ interface Scan {
 const NO_ID: IdRange = { from: Infinity, to: 0 }
 
 /**
- * A claim requests a few more deliveries than are known to wait, so a claim that returns fewer has emptied the queue.
+ * How many more deliveries a claim requests than are known to wait. A claim that returns fewer than requested has
+ * emptied the queue.
  */
 const CLAIM_SPARE = 8
 
 /**
- * Limits the deliveries in flight to one recipient: their number, which the recipient requested, and their bytes, which
- * the broker's memory allows.
+ * Limits the deliveries in flight to one recipient: their number by its request, their bytes by the broker's memory.
  */
 export interface Window {
   readonly count: number
@@ -75,7 +75,6 @@ export interface RemoteClaim extends Window, Pick<RemoteWant, 'ids'> {}
 /** An append that `admitAppend` counted. */
 export interface LandedAppend {
   readonly sender: PeerNo
-  /** 0 if it had no lease on insert. */
   readonly insertLeaseEpoch: number
   readonly byteCount: number
   readonly priority: number
@@ -89,23 +88,23 @@ export class Credit {
   readonly unsettled = new Map<DeliveryId, Unsettled>()
   isCongested = false
   /**
-   * A delivery that may have crashed the recipient before (`ALONE_AFTER_ATTEMPTS`): nothing else is pushed while the
-   * recipient holds it.
+   * A pushed delivery that may have crashed the recipient before (`ALONE_AFTER_ATTEMPTS`). While it is held, nothing
+   * else is pushed.
    */
   suspect: DeliveryId | null = null
   priorityMax = PRIORITY_MAX
   readonly fairQueue = new WeightedFairQueue()
   private window: Window
-  /** Unsettled deliveries whose lease may still be valid. */
+  /** The number of unsettled deliveries whose lease may be valid. */
   private held = 0
   private heldBytes = 0
   private insertLeases = 0
   private insertLeaseBytes = 0
   private asked: Window | null = null
-  /** The scan that the claim in flight completes if it returns all deliveries that wait. */
+  /** The scan that the claim in flight completes if it empties the queue. */
   private scanning: Scan | null = null
   private scanned: Scan | null = null
-  /** Whether a fence, which voids earlier leases, is in flight. */
+  /** Whether a fence is in flight. */
   isFenced = false
   /** Senders with deliveries on their way. */
   private readonly lanes = new Map<PeerNo, SenderLane>()
@@ -130,7 +129,7 @@ export class Credit {
     return this.window.byteCount - this.heldBytes - this.insertLeaseBytes - (this.asked?.byteCount ?? 0)
   }
 
-  /** Resizes the window. A claim in flight keeps its limit. */
+  /** Whether the byte window has room. */
   get hasBytesFree(): boolean {
     return this.window.byteCount > this.heldBytes + this.insertLeaseBytes
   }
@@ -143,11 +142,10 @@ export class Credit {
     this.mayWait = true
   }
 
-  /** Counts an envelope on its way to the queue. Returns whether the envelope may request a lease on insert. */
+  /** Counts an append. Returns whether the envelope may request a lease on insert. */
   admitAppend(sender: PeerNo, byteCount: number): boolean {
     const lane = this.laneOf(sender)
-    // While less urgent mail must wait, a lease on insert would require a priority check, so all mail goes through
-    // claims.
+    // If less urgent mail must wait, a lease on insert would need a priority check, so all mail is claimed.
     const isBorn = this.priorityMax === PRIORITY_MAX && this.mayLeaseOnInsert(lane)
     if (!isBorn) lane.plain += 1
     else {
@@ -171,7 +169,7 @@ export class Credit {
       return false
     if (this.suspect !== null) return false
     if (lane.plain > 0 || lane.waits !== 'no') return false
-    // Waiting deliveries need room before they are claimed, so leases on insert must not use all free room.
+    // Waiting deliveries need room too, so leases on insert must not take all of it.
     const free = this.window.count - this.held - this.insertLeases
     const freeBytes = this.window.byteCount - this.heldBytes - this.insertLeaseBytes
     const { asked } = this
@@ -179,15 +177,15 @@ export class Credit {
     return free > Math.min(this.waiting, this.window.count >> 2) && freeBytes > 0
   }
 
-  /** The room that must be free before a claim, since a claim costs much the same for one delivery as for many. */
+  /** The room that must be free before a claim, which costs much the same for one delivery as for many. */
   private get needed(): number {
     const many = this.window.count >> 2
     return this.mayWait ? many : Math.min(this.waiting, many)
   }
 
   /**
-   * Records the outcome of an append. A delivery without a lease waits in the queue. `waitsFrom` is its id, or 0 if
-   * older mail from the sender may wait too.
+   * Handles an append's outcome. `waitsFrom` is the id of a delivery that waits, or 0 if older mail from the sender may
+   * wait too.
    */
   appendLanded({ sender, insertLeaseEpoch, byteCount, priority }: LandedAppend, waitsFrom: number | null): void {
     const lane = this.lanes.get(sender)!
@@ -207,12 +205,12 @@ export class Credit {
     if (lane.insertLeases === 0 && lane.plain === 0 && lane.waits === 'no') this.lanes.delete(sender)
   }
 
-  /** Returns whether envelopes from this sender with a lease on insert are on their way. */
+  /** Returns whether appends from this sender with a lease on insert have no outcome yet. */
   hasInsertLeases(sender: PeerNo): boolean {
     return this.insertLeases > 0 && (this.lanes.get(sender)?.insertLeases ?? 0) > 0
   }
 
-  /** Returns whether the claim in flight may return mail from this sender that is older than later leases on insert. */
+  /** Returns whether the claim in flight may return older mail from this sender than a lease on insert would push. */
   mayBring(sender: PeerNo): boolean {
     if (this.asked === null) return false
     return this.isAskedForAny || this.lanes.get(sender)?.waits === 'in a claim'
@@ -220,8 +218,7 @@ export class Credit {
 
   /**
    * Returns an id below which no mail from the sender waits unclaimed (see `PeerState.knownSinceTick`); 0 if unknown.
-   * The id is valid only while no lease has lapsed, so it is forgotten well before the lease of the oldest pushed
-   * delivery lapses.
+   * It is forgotten well before the oldest lease lapses, because it is invalid afterwards.
    */
   scannedUpTo(sender: { knownSinceTick: number }, nowMs: Millis): number {
     return this.scanned && sender.knownSinceTick < this.scanned.tick && this.areLeasesFresh(nowMs)
@@ -230,8 +227,8 @@ export class Credit {
   }
 
   /**
-   * Records that a delivery was leased on insert under this id. While nothing waits, all deliveries that this shard
-   * stored earlier are leased to this session or gone, so the check for the next lease on insert begins after this id.
+   * Call when a delivery was leased on insert. While nothing waits, no earlier delivery of this shard can be unclaimed,
+   * so the next check begins after this id.
    */
   leasedOnInsert(id: DeliveryId): void {
     const isAllOurs = !this.asked && !this.mayWait && this.waiting === 0
@@ -243,19 +240,19 @@ export class Credit {
     return oldest === undefined || nowMs - oldest.pushedAtMs < this.limits.leaseMs / 2
   }
 
-  /** Records that deliveries were released and wait again. */
+  /** Call when deliveries were released, so that they wait again. */
   returned(): void {
     this.scanned = null
     this.mayWait = true
   }
 
-  /** Starts a claim if the state allows one. Returns its size, or null. */
+  /** Starts a claim, if the state allows one. Returns its size, or null. */
   startClaim(at: { readonly lastId: number; readonly nowMs: Millis; nextTick(): number }): ClaimRequest | null {
     if (this.asked || this.isFenced || this.isCongested || this.suspect !== null) return null
     if (!this.mayWait && this.waiting === 0) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, this.needed) || freeBytes < window.byteCount >> 2) return null
-    // The claim is for little more than is known to wait; the rest of the window remains for leases on insert.
+    // Request little more than is known to wait, to leave room for leases on insert.
     const known = this.mayWait ? freeCount : Math.min(freeCount, this.waiting + CLAIM_SPARE)
     const byteCount = this.mayWait ? freeBytes : freeBytes >> 1
     const ids = this.areAllKnown(at.nowMs) ? this.waitingIds : ANY_ID
@@ -268,7 +265,7 @@ export class Credit {
     this.scanning =
       this.isAskedForAny && this.priorityMax === PRIORITY_MAX ? { tick: at.nextTick(), upTo: at.lastId } : null
     for (const lane of this.lanes.values()) if (lane.waits === 'in the queue') lane.waits = 'in a claim'
-    this.waiting = 0 // reset before the claim, so that deliveries that arrive during the claim are counted
+    this.waiting = 0 // Reset before the claim, so that later arrivals are counted.
     this.waitingIds = NO_ID
     this.mayWait = false
     return asked
@@ -280,7 +277,7 @@ export class Credit {
     if (this.suspect !== null || this.mayWait || this.waiting > 0 || this.priorityMax !== PRIORITY_MAX) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, window.count >> 2) || freeBytes < window.byteCount >> 2) return null
-    // Half of the free room remains for leases on insert.
+    // Leave half of the free room to leases on insert.
     const count = Math.max(1, freeCount >> 1)
     const byteCount = freeBytes >> 1
     this.asked = { count, byteCount }
@@ -289,9 +286,8 @@ export class Credit {
   }
 
   /**
-   * Returns whether all waiting ids are in one block of this shard. Ids of other shards may lie between two of its
-   * blocks and be newer than mail that this shard has not seen; claiming only the known range would then reverse the
-   * order.
+   * Returns whether all waiting ids are in one block of this shard. Between two blocks, ids of other shards may be
+   * newer than mail that this shard has not seen, so claiming the known range could reverse the order.
    */
   private areAllKnown(nowMs: Millis): boolean {
     const { from, to } = this.waitingIds
@@ -303,7 +299,7 @@ export class Credit {
     )
   }
 
-  /** Returns whether the claim scanned the whole queue and returned everything in it. */
+  /** Handles a claim's reply. Returns whether the claim has emptied the queue. */
   claimAnswered(answer: { mayHaveMore: boolean }): boolean {
     const isComplete = this.scanning !== null && !answer.mayHaveMore
     this.asked = null
@@ -330,8 +326,8 @@ export class Credit {
   }
 
   /**
-   * Returns whether the session recently received the delivery and still holds it, although a fence or a database clock
-   * jump voided the lease and the session claimed the delivery again. After half a lease, the session may have lost it.
+   * Returns whether the session still holds a delivery that it claimed again, because a fence or a clock jump voided
+   * its lease. After half a lease, the session may have lost it.
    */
   isInHand(id: DeliveryId, nowMs: Millis): boolean {
     const unsettled = this.unsettled.get(id)
@@ -344,13 +340,13 @@ export class Credit {
   }
 
   pushed(id: DeliveryId, unsettled: Unsettled): void {
-    if (this.unsettled.has(id)) this.settled(id) // a delivery that is pushed again counts once
+    if (this.unsettled.has(id)) this.settled(id) // count a delivery that is pushed again only once
     this.unsettled.set(id, unsettled)
     if (unsettled.pool === undefined) this.held += 1
     this.heldBytes += unsettled.byteCount
   }
 
-  /** Returns the delivery whose lease was extended, or undefined if this session holds no such delivery. */
+  /** Returns the delivery whose lease was extended; undefined if this session does not hold it. */
   extended(id: DeliveryId, untilMs: Millis): Unsettled | undefined {
     const unsettled = this.unsettled.get(id)
     if (!unsettled || unsettled.isLapsed) return undefined
@@ -358,7 +354,7 @@ export class Credit {
     return unsettled
   }
 
-  /** Returns the settled delivery, or undefined if this session holds no such delivery. */
+  /** Returns the settled delivery; undefined if this session does not hold it. */
   settled(id: DeliveryId): Unsettled | undefined {
     const unsettled = this.unsettled.get(id)
     if (!unsettled) return undefined
@@ -368,10 +364,7 @@ export class Credit {
     return unsettled
   }
 
-  /**
-   * Clears a suspect that was pushed before `pushedBeforeMs`. It did not crash its recipient immediately, so other
-   * deliveries may be pushed again.
-   */
+  /** Clears a suspect that was pushed before `pushedBeforeMs`, because it did not crash its recipient immediately. */
   clearSuspect(pushedBeforeMs: Millis): void {
     const pushedAtMs = this.unsettledSuspect?.[1].pushedAtMs ?? -Infinity
     if (pushedAtMs < pushedBeforeMs) this.suspect = null
@@ -383,9 +376,8 @@ export class Credit {
   }
 
   /**
-   * Frees the room of deliveries that were pushed before `pushedBeforeMs`, one lease ago. Otherwise a recipient with a
-   * full window that settles nothing would never receive another push. Also forgets deliveries pushed before
-   * `forgetBeforeMs`.
+   * Frees the room of deliveries pushed before `pushedBeforeMs`, so that a recipient that settles nothing is still
+   * pushed to. Forgets those pushed before `forgetBeforeMs`.
    */
   lapse(pushedBeforeMs: Millis, forgetBeforeMs: Millis): void {
     for (const [id, unsettled] of this.unsettled) {

@@ -1,7 +1,4 @@
-/**
- * Tests that mail from one sender is pushed in the order of ids, regardless of the order in which commits and claims
- * complete.
- */
+/** Tests that mail from one sender is pushed in the order of ids, in whatever order commits and claims complete. */
 import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
@@ -104,7 +101,7 @@ test('a delivery that is claimed again is pushed again only to a session that ma
   }
   send(sendOf(1, 2))
   engine.committed(appends.splice(0), storedAs(1, true))
-  claimAgainAt(1_000) // after a jump of the database clock
+  claimAgainAt(1_000) // the database clock has jumped, so the lease is void
   expect(pushed()).toEqual([1, 2])
   claimAgainAt(40_000)
   expect(pushed()).toEqual([1, 2, 1, 2])

@@ -20,22 +20,23 @@ import { Pace } from '../send/rate.ts'
 import { SessionLocations } from '../shards/homes.ts'
 import type { Unsettled } from './credit.ts'
 
-/** If a recipient leaves after it held its oldest delivery for longer than this, that delivery may have crashed it. */
+/** The time after which the oldest delivery of a recipient that leaves may have crashed it. */
 const FAILED_ATTEMPT_AFTER_MS = 10_000
-/** Keeps a recipient from spinning when it retries a delivery that it can't handle. */
+/** The minimum retry pause, so that a recipient that can't handle a delivery does not spin. */
 const RETRY_AFTER_MIN_MS = 100
-/** Each retry costs an update of a row and another push, so beyond this rate retries are delayed further. */
+/** The rate beyond which retries are delayed further, because each costs a row update and another push. */
 const RETRIES = { perSecond: 100, burst: 2_000 }
 const RETRY_AFTER_MAX_MS = 5 * 60_000
-/** A delivery that was neither settled nor claimed again for this long must have left the queue in another way. */
+/**
+ * The number of lease times after which a delivery that was neither settled nor claimed has certainly left the queue.
+ */
 const FORGET_AFTER_LEASES = 10
 
-/** A lease further ahead would look like one from before a database clock jump. */
+/** The maximum extension. A longer lease would look like one from before a database clock jump. */
 const EXTEND_MAX_MS = 4 * 60_000
 
 const UNKNOWN_ID = 0
 
-/** A want with a reference to its session, so that its result needs no lookup. */
 interface RoutedWant extends ClaimWantOf<'mailbox'> {
   readonly live: LiveSession
 }
@@ -59,7 +60,7 @@ export class Deliveries {
     this.locations.ended(live)
   }
 
-  /** Counts an envelope on its way to a session, and requests a lease on insert if the session's credit allows one. */
+  /** Counts an append to a session, and requests a lease on insert if the session's credit allows one. */
   admit(append: PendingAppend): void {
     const { to, toLive, notBeforeMs } = append
     if (toLive) {
@@ -74,7 +75,6 @@ export class Deliveries {
         append.insertLeaseFloor = append.toLive!.credit.scannedUpTo(append.from.peer, nowMs)
   }
 
-  /** Handles an append's outcome: pushes a delivery leased on insert, and starts a claim for one that waits. */
   stored(append: PendingAppend, outcome: AppendOutcome, enqueuedAtMs: Millis): void {
     const { toLive } = append
     if (outcome.status !== 'stored') this.landed(append, null)
@@ -91,7 +91,10 @@ export class Deliveries {
     this.scheduleClaim(toLive)
   }
 
-  /** Call when a commit's outcome was lost. A delivery may be leased to this session without its knowledge. */
+  /**
+   * Call when a commit's outcome was lost, in which case a delivery may be leased to this session without its
+   * knowledge.
+   */
   lost(append: PendingAppend): void {
     const { toLive, insertLeaseEpoch } = append
     if (!toLive) return
@@ -110,8 +113,8 @@ export class Deliveries {
   }
 
   /**
-   * Starts a claim if the session has credit and none is in flight. `mayWait`: a delivery that the session does not
-   * know of may wait, such as after a hint.
+   * Starts a claim if the session has credit and none is in flight. `mayWait`: an unknown delivery may wait, for
+   * example after a hint.
    */
   scheduleClaim(live: LiveSession, { mayWait = false } = {}): void {
     if (mayWait) live.credit.noticeBacklog()
@@ -148,7 +151,7 @@ export class Deliveries {
     const { nowMs, limits } = this.context
     if (isCurrent) live.credit.remoteLeases.scanned(deliveries, { isComplete, nowMs, staleMs: limits.leaseMs })
     if (isCurrent) this.pushFound(live, deliveries)
-    // The next claim tick repeats a want whose row was locked.
+    // Repeat a want whose row was locked, at the next claim tick.
     this.scheduleClaim(live)
   }
 
@@ -174,7 +177,7 @@ export class Deliveries {
       mesh: { meshId },
       peer: { peer: recipient },
     } = live
-    const first = live.credit.unsettled.get(ids[0]!) // read once per frame, because reading the time costs 1.5 µs
+    const first = live.credit.unsettled.get(ids[0]!) // once per frame, because it costs 1.5 µs
     if (first) timed('settle', nowMs - first.pushedAtMs)
     let strays = 0
     for (const id of ids) {
@@ -199,7 +202,6 @@ export class Deliveries {
     return unsettled
   }
 
-  /** Moves deliveries that the recipient rejects to the dead letters. */
   reject(live: LiveSession, items: readonly { id: DeliveryId; reason: string }[]): void {
     const { counters, effects } = this.context
     const rejects: Reject[] = []
@@ -238,8 +240,8 @@ export class Deliveries {
   }
 
   /**
-   * Replies to a ping. A closing client waits for it, so that its next session doesn't receive settled deliveries
-   * again.
+   * Replies to a ping once earlier settles are committed. A closing client waits for this, so that its next session
+   * does not receive them again.
    */
   pinged(live: LiveSession, ref: number): void {
     this.context.effects.whenSettled(refOf(live), () => {
@@ -247,7 +249,7 @@ export class Deliveries {
     })
   }
 
-  /** Call once these settles are committed. Their senders are waiting for receipts. */
+  /** Call once these settles, whose senders requested receipts, are committed. */
   receiptsCommitted(settles: readonly Settle[]): void {
     for (const { meshId, receiptTo } of settles) {
       const peer = receiptTo ? this.context.meshes.find(meshId)?.byKey.get(receiptTo) : undefined
@@ -278,10 +280,7 @@ export class Deliveries {
     this.scheduleClaim(live)
   }
 
-  /**
-   * Returns the delay before the retry. The limit is per user, so that a new session or another device does not add
-   * another burst.
-   */
+  /** Returns the delay before a retry. The limit applies per user, so that new sessions and devices add no burst. */
   private retryPauseMs({ peer }: LiveSession): Millis {
     if (!this.context.limits.rate) return 0
     peer.share.retries ??= new Pace(RETRIES)
@@ -298,8 +297,8 @@ export class Deliveries {
 
   /**
    * Call when the recipient's connection broke. Adds a failed attempt to its suspect; without a suspect, to the oldest
-   * delivery if it was held for long. Other deliveries may never have arrived and count no failed attempt: otherwise, a
-   * network that drops large frames would turn valid mail into dead letters.
+   * delivery if it was held for long. Other deliveries may never have arrived: if they counted, a network that drops
+   * large frames would turn valid mail into dead letters.
    */
   left(live: LiveSession, arrivedUntilMs: Millis): void {
     if (this.failSuspect(live)) return
@@ -312,9 +311,8 @@ export class Deliveries {
   }
 
   /**
-   * Call when the broker ends the session. A machine that crashes because of a message sends no close frame: its
-   * session falls silent, or the next one supersedes it. If that did not count as a failed attempt, the suspect would
-   * block all later deliveries forever.
+   * Call when the broker ends the session. This must count as a failed attempt too, because a crashed machine sends no
+   * close frame; otherwise, its suspect would block all later deliveries forever.
    */
   ending(live: LiveSession, code: CloseCode): void {
     if (code === 'superseded' || code === 'heartbeat_missed') this.failSuspect(live)
@@ -330,7 +328,7 @@ export class Deliveries {
     this.context.effects.updateDeliveries({ type: 'failAttempt', delivery })
   }
 
-  /** Claims without a hint, as a backstop. Deliveries pushed before `arrivedUntilMs` have arrived. */
+  /** Claims without a hint, as a backstop. Deliveries pushed before `arrivedUntilMs` have certainly arrived. */
   poll(live: LiveSession, arrivedUntilMs: Millis): void {
     const { nowMs, limits } = this.context
     live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
@@ -338,16 +336,14 @@ export class Deliveries {
     this.scan(live)
   }
 
-  /** Claims for this session and its pools, because a delivery may wait. */
   scan(live: LiveSession): void {
     this.pools.refresh(live)
     this.scheduleClaim(live, { mayWait: true })
   }
 
   /**
-   * Replies to claims and commits arrive in either order, and each may contain older mail from a sender than the other.
-   * So a delivery that was leased on insert waits for a claim that may return older mail, and a claimed delivery waits
-   * for inserts of the same sender. Ids determine the order.
+   * Pushes a delivery that was leased on insert, after any claim that may return older mail from its sender. Claimed
+   * deliveries likewise wait for inserts. Ids determine the order.
    */
   private pushInserted(live: LiveSession, append: PendingAppend, id: DeliveryId, enqueuedAtMs: Millis): void {
     const { nowMs, counters } = this.context
@@ -387,8 +383,8 @@ export class Deliveries {
   }
 
   /**
-   * Makes the recipient's session claim, on any shard. A session on this shard that counted the append knows that the
-   * delivery waits. If the lease on insert was refused, an older delivery waits that the session does not know of.
+   * Makes the recipient's session claim, on any shard. If the lease on insert was refused, older mail waits that the
+   * session does not know of.
    */
   private wake(
     { meshId, recipient: peer, to, toLive, insertLeaseEpoch, remoteLeaseEpoch }: PendingAppend,
@@ -404,7 +400,7 @@ export class Deliveries {
 
   private fence(live: LiveSession): void {
     if (live.isOver || !live.credit.startFence()) return
-    live.takeParked() // their leases are void, so they will be claimed again
+    live.takeParked() // drop these deliveries, whose void leases are claimed again
     this.context.counters.fences += 1
     this.context.effects.fence(live.socket, refOf(live))
   }
@@ -414,9 +410,8 @@ type Stored = Extract<AppendOutcome, { status: 'stored' }>
 
 function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): readonly Delivery[] {
   if (parked.length === 0) return claimed
-  return [...parked, ...claimed].sort(byPlace) // a delivery in both lists is pushed with the attempt number of the parked one
+  return [...parked, ...claimed].sort(byPlace) // pushes a delivery in both lists with the attempt number of the parked one
 }
 
-/** Returns the epoch under which the session holds a delivery. */
 const epochOf = (live: LiveSession, { pool }: Pick<Unsettled, 'pool'>): number =>
   pool === undefined ? live.epoch : live.openedEpoch

@@ -59,7 +59,7 @@ test('only the newest presence of a peer is sent', () => {
   expect(frame).toMatchObject({ type: 'presence', isSnapshot: false, peers: [{ summary: 'two' }] })
 })
 
-/** Returns the deliveries that a claim of `limit` takes from an endless `backlog`, as `CLAIM` picks them. */
+/** Returns the deliveries that a claim of `limit` picks from an endless `backlog`. */
 function claimOf(times: WeightedFairQueue, limit: number, backlog: readonly number[]): { priority: number }[] {
   const next = [...times.now]
   return Array.from({ length: limit }, () => {

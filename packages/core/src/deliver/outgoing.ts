@@ -1,4 +1,4 @@
-/** Queues the items for one session and packs them into as few frames as the frame limits allow. */
+/** Packs the items for one session into as few frames as the limits allow. */
 import {
   BATCH_MAX,
   type Delivery,
@@ -24,7 +24,7 @@ type EphemeralItem = FrameOf<'pushEphemeral'>['items'][number]
 export type PresenceItem = FrameOf<'presence'>['peers'][number]
 
 const ATTEMPT_MAX = 0xffff
-/** Also limits the bytes of a frame with envelopes; base64, in the JSON form, makes them a third longer. */
+/** The maximum size of a frame's envelopes in bytes. In JSON, base64 makes them a third longer. */
 const CARRIED_BYTES = FRAME_BYTES_MAX / 2
 const ITEM_BYTES = 192
 
@@ -83,8 +83,8 @@ export class Outgoing {
   }
 
   /**
-   * Returns and clears the waiting frames. If the socket is full, presence updates wait, and only each peer's newest
-   * one is sent later.
+   * Returns and clears the waiting frames. `withNews`: whether presence updates are included; otherwise, each peer's
+   * newest one waits.
    */
   takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
@@ -148,7 +148,6 @@ function itemOf(delivery: Delivery): PushItem {
 type Kind = 'push' | 'pushWith' | 'pushBody'
 const kindOf = (item: Pushed): Kind => ('body' in item ? 'pushBody' : 'terms' in item ? 'pushWith' : 'push')
 
-/** Creates the frame for a run of items of one kind. */
 const frameOf = (run: Pushed[]) => ({ type: kindOf(run[0]!), deliveries: run }) as ServerFrame
 
 function sizeOf(item: Pushed | EphemeralItem): number {
@@ -202,7 +201,7 @@ function carried<T>(items: T[], bytesOf: (item: T) => number): T[][] {
 export class WeightedFairQueue {
   private times: [number, number, number] = [0, 0, 0]
 
-  /** The virtual time of each priority. The priority that was served last has at most 0. */
+  /** The virtual time of each priority, relative to the last served one. */
   get now(): VirtualTimes {
     return this.times
   }

@@ -8,7 +8,7 @@ const idIn = (block: number, n: number) => (block * ID_BLOCK + n) as DeliveryId
 const found = (...ids: DeliveryId[]) => ids.map((id) => ({ id }) as Delivery)
 const at = (isComplete: boolean, nowMs = 0) => ({ isComplete, nowMs, staleMs: 100 })
 
-/** Returns a cursor whose block was announced, and from which a complete scan returned these deliveries. */
+/** Returns a cursor whose block was announced and completely scanned, with these results. */
 function knowing(...ids: DeliveryId[]): RemoteLeaseCursor {
   const collects = new RemoteLeaseCursor()
   for (const id of ids) collects.announced(id)

@@ -4,8 +4,8 @@
  * lost.
  *
  * A session may collect from a block after a complete scan of the queue that began after a delivery of the block was
- * seen. A sender writes to blocks drawn after its mail through other shards was committed. The scan has returned that
- * mail, and the deliveries in the block follow it (P6). Only the database establishes what was seen, never a hint.
+ * seen. A block is drawn after its sender's mail through other shards was committed, so the scan has returned that mail
+ * (P6). Only the database establishes what was seen, never a hint.
  */
 import type { Delivery, IdRange } from '@sealpost/protocol'
 import { blockOf, type DeliveryId, ID_BLOCK, type Millis } from '@sealpost/std'
@@ -15,21 +15,18 @@ interface Block {
   readonly atMs: Millis
 }
 
-/**
- * The number of blocks tracked; each shard that leases to the peer has one. Mail in more blocks than this is left to
- * claims.
- */
+/** The maximum number of tracked blocks, one per shard that leases to the peer. Mail in further blocks is claimed. */
 const BLOCKS_MAX = 32
 
 export class RemoteLeaseCursor {
   private readonly collected = new Map<number, Block>()
-  /** Announced blocks that nothing was collected from yet. */
+  /** Announced blocks from which nothing may be collected yet. */
   private readonly unverifiedBlocks = new Set<number>()
   /** The last seen id of each verified block. */
   private readonly scannedBlocks = new Map<number, number>()
   readonly readyBlocks = new Set<number>()
 
-  /** Call when a hint has announced a delivery of the block. Returns false if only a claim can find the delivery. */
+  /** Call when a hint has announced a delivery. Returns false if only a claim can find it. */
   announced(id: DeliveryId): boolean {
     const block = blockOf(id)
     const known = this.collected.get(block)
@@ -49,7 +46,7 @@ export class RemoteLeaseCursor {
     return null
   }
 
-  /** Call when a claim for all mail begins, which covers every announced block. */
+  /** Call when a claim for all mail begins, which scans every announced block. */
   scanBegins(): void {
     this.readyBlocks.clear()
   }
@@ -86,7 +83,7 @@ export class RemoteLeaseCursor {
   }
 
   private begin(block: number, id: number, { nowMs, staleMs }: { nowMs: Millis; staleMs: Millis }): void {
-    // A block's cursor is needed while leases in that block are valid.
+    // Keep the cursors of all blocks with valid leases.
     if (this.collected.size >= BLOCKS_MAX)
       for (const [old, { atMs }] of this.collected) if (nowMs - atMs > staleMs) this.collected.delete(old)
     this.unverifiedBlocks.delete(block)

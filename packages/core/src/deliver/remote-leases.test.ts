@@ -1,4 +1,4 @@
-/** Tests mail between peers of two shards: the hints between the shards, and the statements that they cause. */
+/** Tests mail between peers of two shards: the hints, and the statements that they cause. */
 import type { Append, Delivery } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import { type DeliveryId, ID_BLOCK, type PeerNo, type ShardId } from '@sealpost/std'
@@ -32,7 +32,7 @@ function shard() {
     return wants
   }
   const receive = (...hints: Hint[]) => its.engine.hints.received(OTHER, hints)
-  /** Sends to the other peer. Returns how the envelope was stored. */
+  /** Sends to the other peer, and completes the commit with this outcome. */
   const store = (n: number, outcome: { isLeased: boolean; id: DeliveryId }): Append => {
     its.send(sendOf(n, 2))
     if (its.asked.length > 0) its.engine.resolved(1, its.asked.shift()!, [memberOf(2)])

@@ -21,7 +21,7 @@ export class RemoteLeases {
     const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
     if (!live) return
     this.deliveries.locations.renew(live)
-    // A delivery leased under a former epoch is free, so a claim takes it.
+    // A delivery leased under another epoch is free, so claim it.
     if (epoch !== live.epoch || !live.credit.remoteLeases.announced(id))
       this.deliveries.scheduleClaim(live, { mayWait: true })
     else this.deliveries.scheduleClaim(live)
@@ -31,7 +31,7 @@ export class RemoteLeases {
     this.take(want, collected)
   }
 
-  /** No fence is needed, because a collect leases nothing. */
+  /** A collect leases nothing, so its failure needs no fence. */
   claimFailed(want: ClaimWantOf<'remote'>): void {
     this.take(want, null)
   }
@@ -41,7 +41,7 @@ export class RemoteLeases {
     if (live.isOver) return
     const isCurrent = want.session.epoch === live.epoch && !live.credit.isFenced
     const found = isCurrent && collected?.status === 'collected' ? collected : null
-    // If the session is stale, a claim finds the reason: another shard has the session, or its mesh moves.
+    // A claim reveals why the session is stale: another shard has it, or its mesh moves.
     live.credit.claimAnswered({ mayHaveMore: found?.hasMore ?? true })
     if (found) {
       live.credit.remoteLeases.collectedOf(want.ids, found.deliveries, this.context.nowMs)

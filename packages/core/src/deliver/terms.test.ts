@@ -24,7 +24,7 @@ const NO_TERMS: WithTerms['terms'] = {
 }
 const THREAD = 'ab'.repeat(16)
 
-/** Returns a world with peers 1 and 2, which know each other. The first claim of peer 2 has found nothing. */
+/** Returns a world with peers 1 and 2, which know each other. Peer 2's first claim has found nothing. */
 function pair(limits: Partial<EngineLimits> = {}) {
   const at = world(limits)
   const { engine, enter, wants, sent } = at
@@ -39,7 +39,6 @@ function pair(limits: Partial<EngineLimits> = {}) {
     sent.filter((frame): frame is Extract<ServerFrame, { type: T }> => frame.type === type)
   const status = (n: number, availability: 'idle' | 'dnd', declinesReceipts = false) =>
     sendFrame(n, { type: 'status', availability, summary: 'here', declinesReceipts })
-  /** Makes the newest claim return these deliveries. */
   const claimed = (...deliveries: Delivery[]) =>
     engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: { status: 'claimed', deliveries, hasMore: false } }])
   return { ...at, sendFrame, sendWith, framesOf, status, claimed }
@@ -74,13 +73,13 @@ describe('a recipient that accepts only urgent mail', () => {
     send(sendOf(1, 2))
     const stored = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true } as const
     engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
-    expect(wants).toEqual([]) // 2 accepts none of these
+    expect(wants).toEqual([]) // peer 2 accepts none of these
     status(2, 'idle')
     expect(wants).toMatchObject([{ priorityMax: 2 }])
     wants.length = 0
     status(2, 'dnd')
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
-    expect(wants).toEqual([]) // one claim at a time
+    expect(wants).toEqual([]) // one claim is in flight
   })
 })
 
@@ -143,11 +142,11 @@ describe('receipts', () => {
 
   test('are sent for a delivery that is settled while it waits for another one of its sender', () => {
     const { engine, sendFrame, send, claimed, pushed, settles } = pair()
-    send(sendOf(1, 2)) // leased on insert, and not committed yet
+    send(sendOf(1, 2)) // the delivery is leased on insert but not committed
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     claimed(deliveryOf(7, wishing('end')))
     expect(pushed()).toEqual([])
-    sendFrame(2, { type: 'settle', ids: [7 as DeliveryId] }) // from an earlier push
+    sendFrame(2, { type: 'settle', ids: [7 as DeliveryId] }) // the peer settles an earlier push
     expect(settles).toMatchObject([{ id: 7, receiptTo: keyOf(1) }])
   })
 
@@ -290,7 +289,7 @@ describe('limits', () => {
     expect(closes).toEqual([])
     status(2, 'idle')
     expect(closes).toEqual([[2, 'rate_exceeded']])
-    sendFrame(2, { type: 'watch', isOn: true }) // from a session that has ended
+    sendFrame(2, { type: 'watch', isOn: true }) // the session has ended
   })
 
   test('a session gets a presence snapshot only once in a while', () => {

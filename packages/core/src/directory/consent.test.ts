@@ -25,7 +25,7 @@ test('most peers have no rule; a rule admits only allowed peers, or all but bloc
   expect([1, 2, 3].map((n) => refusing.admits(no(n)))).toEqual([true, false, true])
 })
 
-/** Returns a world in which live peer 1 sends to peer 2, whose lookup returns the given consent. */
+/** Returns a world in which peer 1 sends to peer 2, whose lookup returns this consent. */
 function writing(consent: Consent | null = OPEN) {
   const its = world()
   let sent = 0
@@ -51,7 +51,7 @@ test('a refusal bars nothing in its lane, and the newer of two consents applies'
   const stands = (consent: Consent) => reply<'consent'>(2, asking('keep'), { ...ANSWER, consent })
   send()
   answer()
-  stands(OPEN) // read before the block but delivered later
+  stands(OPEN) // the consent was read before the block
   send({ isHead: false })
   expect([codes(), appends]).toEqual([['not_allowed', 'not_allowed'], []])
   stands(blocking(2))

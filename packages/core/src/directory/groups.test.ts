@@ -63,7 +63,7 @@ test('nothing is stored for a group before it was looked up recently', () => {
   const { engine, groupsSought, appends, nacks, send } = world()
   const answer = (epoch: number) => engine.resolved(1, [], [], new Map([[GROUP, entry(epoch)]]))
   engine.received(1, shared(1))
-  send(sendOf(7, 1)) // waits behind the previous one
+  send(sendOf(7, 1)) // waits behind the previous envelope
   expect([groupsSought, appends]).toEqual([[GROUP], []])
   answer(1)
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([1, 2, 7].map(idOf))
@@ -91,7 +91,7 @@ test.each<[string, ReturnType<typeof entry> | null]>([
   engine.resolved(1, [], [], new Map([[GROUP, found]]))
   engine.received(1, shared(GROUP_EPOCH_LAST))
   expect(nacks().map(({ code }) => code)).toEqual(Array.from({ length: 4 }, () => 'unknown_group'))
-  send(sendOf(7, 1)) // does not bar the lane
+  send(sendOf(7, 1)) // the refusal does not bar the lane
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(7)])
 })
 

@@ -1,6 +1,6 @@
 /**
- * Tracks the epochs of a mesh's groups, so that envelopes sealed for former members are refused. Sends every new
- * statement to the live sessions of the mesh.
+ * Tracks the epochs of a mesh's groups, to refuse envelopes sealed for former members. Sends every new statement to the
+ * mesh's sessions.
  */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId } from '@sealpost/std'
@@ -19,18 +19,14 @@ export class GroupDirectory {
     this.context = context
   }
 
-  /**
-   * Returns whether the group was looked up recently. Other shards do not forward the statements that they accept, so a
-   * group that receives messages is looked up periodically.
-   */
+  /** Returns whether the group was looked up recently. Shards don't announce changed statements to each other. */
   isKnown({ mesh }: LiveSession, membership: MembershipRef | null): boolean {
     return membership === null || mesh.isGroupKnown(membership.group, this.context.nowMs)
   }
 
   /**
-   * Returns why a broadcast sealed for this membership is refused; the group must have been looked up. An unknown group
-   * is refused like a deleted one: a broker that has forgotten the deletion must not accept mail for the group's last
-   * members.
+   * Returns the refusal of a broadcast sealed for this membership, after the group was looked up. An unknown group
+   * counts as deleted, because the broker may have forgotten the deletion.
    */
   refusalOf({ mesh }: LiveSession, membership: MembershipRef | null): NackCode | null {
     if (membership === null) return null
@@ -51,7 +47,7 @@ export class GroupDirectory {
     for (const { groupId, epoch } of groups) mesh?.groupSeen(groupId, epoch, this.context.nowMs)
   }
 
-  /** Call once groups were looked up. A group that is new to this shard is not announced to the sessions. */
+  /** Call once groups were looked up. Sessions are not notified of groups that are new to this shard. */
   found(mesh: Mesh, groups: FoundGroups): void {
     for (const [groupId, group] of groups) {
       const isFirst = mesh.groupEpoch(groupId) === 0
@@ -63,7 +59,7 @@ export class GroupDirectory {
   private learned(mesh: Mesh, { groupId, epoch, statement }: GroupEntry, teller: LiveSession | null): void {
     if (!mesh.groupSeen(groupId, epoch, this.context.nowMs)) return
     for (const { live } of mesh.byNo.values()) {
-      live?.spaces.doubt(groupId) // its members may have changed
+      live?.spaces.doubt(groupId) // the members may have changed
       if (live && live !== teller)
         this.context.send(live, [{ type: 'groupList', ref: 0, statements: [statement], isLast: true }])
     }

@@ -5,8 +5,8 @@ import type { Effects } from '../effects.ts'
 import { type LiveSession, Mesh, type PeerState } from '../model.ts'
 
 /**
- * A mesh without sessions is remembered for this long. Each HTTP request is a session, so without this, every request
- * would find all mailboxes unmeasured, and a send to an unmeasured mailbox is always accepted.
+ * How long a mesh without sessions is remembered. Each HTTP request is a session: without this, each would find all
+ * mailboxes unmeasured, and be accepted.
  */
 const IDLE_FOR_MS = 10 * 60_000
 
@@ -23,7 +23,7 @@ export class MeshRegistry {
     return this.meshes.get(meshId)
   }
 
-  /** Adds a session. An older session of the peer must have left. */
+  /** Adds a session, after an older one of the peer has left. */
   enter(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: PeerState) => LiveSession): LiveSession {
     const mesh = this.open(member.meshId, nowMs)
     const peer = mesh.add(member, nowMs)
@@ -33,7 +33,7 @@ export class MeshRegistry {
     return peer.live
   }
 
-  /** Adds a session that only sends; its peer may have other sessions. */
+  /** Adds a session that only sends, alongside the peer's other sessions. */
   enterSender(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: PeerState) => LiveSession): LiveSession {
     const mesh = this.open(member.meshId, nowMs)
     const sender = session(mesh, mesh.add(member, nowMs))
@@ -54,7 +54,6 @@ export class MeshRegistry {
     if (mesh.liveCount === 0) mesh.idleSinceMs = nowMs
   }
 
-  /** Call about once a second. */
   forgetIdle(nowMs: Millis): void {
     for (const { meshId, liveCount, idleSinceMs } of this.meshes.values()) {
       if (liveCount > 0 || nowMs - idleSinceMs < IDLE_FOR_MS) continue
@@ -67,7 +66,6 @@ export class MeshRegistry {
     return this.meshes.values()
   }
 
-  /** Returns the mesh. Adds it if this shard does not know it. */
   open(meshId: MeshId, nowMs: Millis): Mesh {
     const known = this.meshes.get(meshId)
     if (known) return known

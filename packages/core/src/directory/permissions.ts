@@ -15,13 +15,13 @@ export class ConsentRule {
     this.areNamedAdmitted = areNamedAdmitted
   }
 
-  /** `sender`: the sender, or the user that it acts for. */
+  /** `sender`: the sending user. */
   admits(sender: PeerNo): boolean {
     return this.named.has(sender) === this.areNamedAdmitted
   }
 }
 
-/** Returns null for the common rule: mail from everybody. A user may always write to itself and to its devices. */
+/** Returns null for the common rule, mail from everybody. A user always accepts mail from itself and its devices. */
 export function ruleOf(owner: PeerNo, { policy, named }: Consent): ConsentRule | null {
   if (policy === 'contacts') return new ConsentRule([owner, ...named], true)
   return named.length === 0 ? null : new ConsentRule(named, false)
@@ -29,17 +29,14 @@ export function ruleOf(owner: PeerNo, { policy, named }: Consent): ConsentRule |
 
 export interface SpaceFacts {
   readonly spaceId: SpaceId
-  /** Whether the space exists, this peer belongs to it, and it records messages. */
+  /** Whether the space records this peer's messages. */
   readonly keepsMessages: boolean
-  /** Whether the space has no room for more messages. */
   readonly isFull: boolean
 }
 
-/** Maximum time until this shard notices a change that another shard made. */
+/** The time after which a cached entry is looked up again, because another shard may have changed it. */
 const GOOD_FOR_MS: Millis = 15_000
-/**
- * Maximum number of cached entries; the cache is cleared when full. Most entries would then be ids of unknown spaces.
- */
+/** The maximum number of cached entries, most of which are then unknown spaces. The cache is cleared when full. */
 const SPACES_MAX = 2000
 
 /** Caches, for one session, whether the spaces that it writes to record its messages. */

@@ -8,26 +8,26 @@ export type Requester = Pick<Member, 'meshId' | 'peer' | 'peerKey' | 'user'>
 
 export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
 
-/** A group's newest statement. Its signature was checked when the broker accepted it. */
+/** A group's newest statement, whose signature the broker has verified. */
 export interface GroupEntry {
   readonly groupId: GroupId
   readonly epoch: number
   readonly statement: Uint8Array
 }
 
-/** Statements about users. Their signatures were checked when the broker accepted them. */
+/** Statements about users, whose signatures the broker has verified. */
 export interface SignedUserRecords {
   readonly statements: readonly Uint8Array[]
   readonly removals: readonly Uint8Array[]
   readonly successions: readonly Uint8Array[]
 }
 
-/** `not_admin`: the requester is not an admin and asked to revoke peers other than itself. */
+/** `not_admin`: only an admin may revoke peers other than itself. */
 export type RevokeReply =
   | { readonly outcome: 'done'; readonly ended: readonly RevokedMember[] }
   | { readonly outcome: 'not_admin' }
 
-/** The consent after the change: with keys for its owner, and with peer numbers for routing. */
+/** The new consent: with keys for its owner, with peer numbers for routing. */
 export interface ConsentReply extends Pick<FrameOf<'consented'>, 'outcome' | 'peers' | 'unknown'> {
   readonly consent: Consent
 }
@@ -38,7 +38,7 @@ type Refused<Type extends 'groupSet' | 'deviceRemoved' | 'succeeded'> = {
 
 export type SetGroupReply = { readonly outcome: 'done'; readonly group: GroupEntry } | Refused<'groupSet'>
 
-/** `pool`: the pool as stored once the statement was applied. */
+/** `pool`: the stored pool, including this change. */
 export type SetPoolReply = { readonly outcome: 'done'; readonly pool: PoolEntry | null } | Refused<'groupSet'>
 
 export type RemovalReply =
@@ -65,7 +65,7 @@ export interface Replies {
   devices: SignedUserRecords
   removeDevice: RemovalReply
   succeed: SuccessionReply
-  /** Lost deliveries that were not reported to the peer yet, oldest first. `isAll`: whether there are no more. */
+  /** Lost deliveries that were not reported to the peer yet, oldest first. `isAll`: whether the list is complete. */
   findLost: { readonly lost: readonly Lost[]; readonly isAll: boolean }
 }
 
@@ -88,14 +88,13 @@ export type Request = { [Type in RequestType]: RequestOf<Type> }[RequestType]
 export type Reply = Replies[RequestType]
 
 /**
- * The driver's functions that reply to requests. `null`: too many requests wait, or the requester is no longer a
+ * The driver's handlers of requests. They return null if too many requests wait, or the requester is no longer a
  * member.
  */
 export type RequestTable = {
   readonly [Type in RequestType]: (requester: Requester, frame: FrameOfRequest<Type>) => Promise<Replies[Type] | null>
 }
 
-/** Calls the driver's function for a request. */
 export function replyFrom(table: RequestTable, { requester, frame }: Request): Promise<Reply | null> {
   const reply = table[frame.type] as (requester: Requester, frame: Request['frame']) => Promise<Reply | null>
   return reply(requester, frame)

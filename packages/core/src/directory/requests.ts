@@ -53,9 +53,8 @@ export interface RequestParts {
 }
 
 interface Row<Type extends RequestType> {
-  /** Runs before the request goes to the driver. Returns the reply if no database statement is needed. */
+  /** Called before the request goes to the driver. Returns the reply if no statement is needed. */
   readonly asked?: (live: LiveSession, frame: FrameOfRequest<Type>, parts: RequestParts) => ServerFrame | undefined
-  /** The frames for the requester, if its session still exists. */
   readonly frames: (
     reply: Replies[Type],
     frame: FrameOfRequest<Type>,
@@ -173,10 +172,9 @@ type RequestFrame = FrameOf<Exclude<RequestType, keyof OwnRequests>>
 
 export const isRequest = (frame: ClientFrame): frame is RequestFrame => frame.type in ROWS
 
-/** Frames that cost as much as a request, because they send a frame to every watcher or wait for a commit. */
+/** Frames that count as requests, because each sends a frame to every watcher or waits for a commit. */
 const COSTLY: ReadonlySet<ClientFrame['type']> = new Set(['status', 'watch', 'ping'])
 
-/** Whether the frame counts against the session's request limit. */
 export const isRated = (frame: ClientFrame): boolean => isRequest(frame) || COSTLY.has(frame.type)
 
 export class MemberRequests {
@@ -202,10 +200,7 @@ export class MemberRequests {
   }
 }
 
-/**
- * A row of any type. `ROWS` and `RequestOf` ensure that each row is used only with requests and replies of its own
- * type.
- */
+/** A row of any type. The types of `ROWS` and `RequestOf` keep requests and replies matched. */
 interface AnyRow {
   asked?(live: LiveSession, frame: Request['frame'], parts: RequestParts): ServerFrame | undefined
   frames(reply: Reply, frame: Request['frame'], live: LiveSession, parts: RequestParts): readonly ServerFrame[]
@@ -222,7 +217,7 @@ const requesterOf = ({ mesh: { meshId }, peer: { peer, peerKey, user } }: LiveSe
 
 const NO_RECORDS: SignedUserRecords = { statements: [], removals: [], successions: [] }
 
-/** Sends signed records about users before the requested keys, so that nobody has to request them. */
+/** Returns the signed records about users that precede the requested keys. */
 function introductions({ statements, removals, successions }: SignedUserRecords): ServerFrame[] {
   const frames: ServerFrame[] = []
   if (successions.length > 0) frames.push({ type: 'successions', statements: [...successions] })

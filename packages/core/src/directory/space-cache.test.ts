@@ -1,7 +1,4 @@
-/**
- * Tests that the shard looks up whether a space records messages, caches the result, and looks it up again when the
- * space or its members may have changed.
- */
+/** Tests that a shard caches whether a space records messages, until the space or its members may have changed. */
 import type { FrameOf } from '@sealpost/protocol'
 import { fromHex, type GroupId, type ShardId } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -14,7 +11,7 @@ const RECORD = fromHex(`${'00'.repeat(5)}${MESH}${GROUP}${keyOf(1)}${BODY_ID}${'
 const entry = { groupId: GROUP, epoch: 2, statement: Uint8Array.of(2) }
 const setGroup: FrameOf<'setGroup'> = { type: 'setGroup', ref: 1, statement: Uint8Array.of(2) }
 
-/** Returns a recorded message without a group, as in a resend. */
+/** Returns a recorded message without a group, such as a resend. */
 function kept(n: number): FrameOf<'broadcastKept'> {
   const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
   const body = { bodyId: BODY_ID, body: new Uint8Array(60), record: RECORD }

@@ -47,7 +47,7 @@ test('a new device is reported to its user and to sessions that asked for it, an
   sent.length = 0
   const device = { meshId: MESH, user: keyOf(1), statement: bytes(6) }
   engine.enrolled(5, { status: 'enrolled', name: 'a/b', proof: bytes(0), device })
-  // Sent to peers 1 and 4, followed by the reply to the new device.
+  // peers 1 and 4 receive the new device, then its reply follows
   expect(sent.map(({ type }) => type)).toEqual(['deviceList', 'deviceList', 'enrolled'])
 })
 

@@ -8,7 +8,6 @@ import type { Context } from '../context.ts'
 import type { LiveSession } from '../model.ts'
 import type { Requester } from './request-types.ts'
 
-/** A device that has just joined, and the user that vouches for it. */
 export interface NewDevice {
   readonly meshId: MeshId
   readonly user: PeerKey
@@ -26,7 +25,6 @@ export class UserDirectory {
     this.#context.meshes.find(meshId)?.consented(user, consent)
   }
 
-  /** Sends the removal, even if the requester has left. */
   deviceRemoved({ meshId, peerKey }: Requester, device: PeerKey, removal: Uint8Array): void {
     const news: FrameOf<'deviceList'> = { type: 'deviceList', ref: 0, statements: [], removals: [removal] }
     this.#send({ meshId, keys: [peerKey, device] }, news)
@@ -36,10 +34,7 @@ export class UserDirectory {
     this.#send({ meshId, keys: [user] }, { type: 'deviceList', ref: 0, statements: [statement], removals: [] })
   }
 
-  /**
-   * Ends the member's session and sends the succession. The member reconnects with its new key, which receives the mail
-   * of the former key.
-   */
+  /** Ends the member's session and sends the succession. The member reconnects with its new key, which has its mail. */
   succeeded({ meshId, peerKey, peer }: Requester, statement: Uint8Array): void {
     this.#send({ meshId, keys: [peerKey] }, { type: 'successions', statements: [statement] })
     const mesh = this.#context.meshes.find(meshId)
@@ -50,7 +45,10 @@ export class UserDirectory {
     mesh?.pools.memberRotated(peer)
   }
 
-  /** Checks every session of the mesh. Rotations are rare, so this is cheaper than maintaining an index. */
+  /**
+   * Sends changes of a key to every session that requested it. A scan of all sessions is cheaper than an index, because
+   * rotations are rare.
+   */
   keyChanged(meshId: MeshId, changed: PeerKey): void {
     for (const { live, peerKey } of this.#context.meshes.find(meshId)?.byNo.values() ?? []) {
       if (!live || peerKey === changed || !follows(live, changed)) continue
@@ -59,7 +57,6 @@ export class UserDirectory {
     }
   }
 
-  /** Sends the record to the user's own devices as well. */
   #send({ meshId, keys }: { meshId: MeshId; keys: readonly PeerKey[] }, news: ServerFrame): void {
     for (const { live, peerKey } of this.#context.meshes.find(meshId)?.byNo.values() ?? [])
       if (live && (keys.includes(peerKey) || keys.some((key) => follows(live, key)))) this.#context.send(live, [news])

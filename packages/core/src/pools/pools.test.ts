@@ -1,4 +1,4 @@
-/** Tests which pool member receives which delivery, and what happens to the delivery when the member leaves. */
+/** Tests which pool member receives a delivery, and who receives it when the member leaves. */
 import {
   ALONE_AFTER_ATTEMPTS,
   type ClientFrame,
@@ -27,7 +27,6 @@ const deliveryOf = (n: number, envelope = boxesFor(2, 3)): Delivery => ({
   ...{ envelope, terms: null, body: new Uint8Array(60) },
 })
 
-/** Returns a world in which Ann (1) sends, and Bob (2) and Cat (3) are connected members. */
 function crew() {
   const its = world()
   const hints: PeerNo[] = []

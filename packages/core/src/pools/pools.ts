@@ -1,7 +1,7 @@
 /**
- * Dispatches the deliveries of pools to the members on this shard. Each pool has one claim in flight. The claim names
- * the free members: the least loaded first, and among those, the one that was served longest ago. The database assigns
- * the deliveries, so that members on several shards share one pool.
+ * Dispatches the deliveries of pools to the members on this shard. Each pool has one claim in flight, which lists the
+ * free members, least loaded and least recently served first. The database assigns the deliveries, so that shards can
+ * share a pool.
  */
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -19,7 +19,7 @@ import type { Context } from '../context.ts'
 import type { ClaimWantOf } from '../effects.ts'
 import { deliveryRef, type LiveSession, type PoolState, type Seat } from '../model.ts'
 
-/** The maximum number of slots in one claim. It is low because each delivery may have the maximum size. */
+/** The maximum number of slots in a claim. Each delivery may have the maximum size. */
 const SLOTS_MAX = 64
 const SLOTS_OF_SEAT_MAX = 8
 
@@ -31,17 +31,14 @@ interface SeatedWant extends ClaimWantOf<'pool'> {
 
 export class PoolDispatcher {
   private readonly context: Context
-  /** Pools whose last claim has an unknown outcome. */
+  /** Pools whose last claim has no known outcome. */
   private readonly failed = new Set<PoolState>()
 
   constructor(context: Context) {
     this.context = context
   }
 
-  /**
-   * Handles a join. With a credit of 0, the session leaves the pool and receives the reply; otherwise the pool is
-   * looked up.
-   */
+  /** Handles a join: looks the pool up. With a credit of 0, the session leaves the pool instead. */
   asked(live: LiveSession, frame: FrameOf<'joinPool'>): FrameOf<'poolJoined'> | undefined {
     if (frame.credit > 0) {
       live.joins(frame)
@@ -69,14 +66,14 @@ export class PoolDispatcher {
     return 'joined'
   }
 
-  /** Call when the pool's owner has changed the pool through this shard. */
+  /** Call when the owner has changed the pool through this shard. */
   wasSet(meshId: MeshId, entry: PoolEntry): void {
     this.context.effects.hint({ type: 'stalePool', meshId, pool: entry.poolId })
     const mesh = this.context.meshes.find(meshId)
     if (mesh) this.learn({ mesh }, entry)
   }
 
-  /** Applies a pool's newest statement. Sessions of former members lose their seats. */
+  /** Applies a pool's newest statement, which ends the seats of former members. */
   learn({ mesh }: Pick<LiveSession, 'mesh'>, entry: PoolEntry): PoolState {
     const pool = mesh.pools.add(entry, this.context.nowMs)
     for (const seat of [...pool.seats.values()])
@@ -99,7 +96,7 @@ export class PoolDispatcher {
     return [...pool.seats.values()].some((seat) => this.roomOf(seat) > 0)
   }
 
-  /** Call when the session may be able to accept more deliveries than before. */
+  /** Call when the session may accept more deliveries. */
   refresh(live: LiveSession): void {
     for (const seat of live.seats.values()) {
       seat.mayFind = true
@@ -107,13 +104,12 @@ export class PoolDispatcher {
     }
   }
 
-  /** Call when the session has ended a delivery, its own or a pool's, and so has room. */
+  /** Call when the session has ended a delivery of its own or of a pool. */
   deliveryEnded(live: LiveSession, id: DeliveryId, poolNo: PeerNo | undefined): void {
     if (poolNo !== undefined) live.seats.get(poolNo)?.held.delete(id)
     for (const { pool } of live.seats.values()) this.look(live.mesh.meshId, pool)
   }
 
-  /** Releases the pool deliveries of an ended session, so that other members can take them. */
   sessionEnded(live: LiveSession): void {
     for (const seat of [...live.seats.values()]) this.leave(seat)
   }
@@ -132,7 +128,7 @@ export class PoolDispatcher {
     if (claimed.status === 'locked') for (const seat of seats) seat.mayFind = true
     else {
       const served = new Set(claimed.dealt.map(({ slot }) => slot))
-      // More deliveries may wait for a slot that received one, or for a slot whose pick another statement took.
+      // A slot that received a delivery, or lost its pick to another statement, may find more.
       for (const [slot, seat] of seats.entries()) if (claimed.hasMore || served.has(slot)) seat.mayFind = true
       pool.unserved = Math.max(0, pool.unserved - claimed.dealt.length)
       if (claimed.dealt.length > 0) pool.isWary = claimed.dealt.some(({ delivery }) => isSuspect(delivery))
@@ -144,7 +140,7 @@ export class PoolDispatcher {
     if (!pool.isClaiming && pool.unserved > 0) this.passOn(want.meshId, pool)
   }
 
-  /** Deliveries that the claim may have assigned become free when their leases lapse. */
+  /** Deliveries that a lost claim has assigned become free when their leases lapse. */
   claimFailed(want: ClaimWantOf<'pool'>): void {
     const { of: pool, seats } = want as SeatedWant
     pool.isClaiming = false
@@ -152,7 +148,6 @@ export class PoolDispatcher {
     this.failed.add(pool)
   }
 
-  /** Call about once a second. */
   tick(): void {
     for (const pool of this.failed) {
       const [live] = pool.seats.keys()
@@ -161,7 +156,7 @@ export class PoolDispatcher {
     this.failed.clear()
   }
 
-  /** Wakes other shards, because the members here lack room, have no box, or accept only urgent priorities. */
+  /** Wakes other shards, because the members here lack room or a box, or accept only urgent mail. */
   private passOn(meshId: MeshId, pool: PoolState): void {
     pool.unserved = 0
     this.context.effects.hint({ type: 'wake', meshId, peer: pool.peer })
@@ -206,7 +201,7 @@ export class PoolDispatcher {
   private roomOf({ live, pool, held, credit }: Seat): number {
     const { unsettled, isCongested, hasBytesFree, suspect } = live.credit
     if (isCongested || !hasBytesFree || suspect !== null) return 0
-    for (const id of held) if (!unsettled.has(id)) held.delete(id) // deliveries are forgotten after a very long time
+    for (const id of held) if (!unsettled.has(id)) held.delete(id) // sessions forget deliveries after a very long time
     if (pool.isWary && held.size > 0) return 0
     return Math.max(0, credit - held.size)
   }
@@ -214,7 +209,7 @@ export class PoolDispatcher {
   private deal({ live, pool, held }: Seat, delivery: Delivery): void {
     const current = live.seats.get(pool.peer)
     const ref = deliveryRef(live, delivery.id, { priority: delivery.priority, pool: pool.peer })
-    // The member left while the claim was in flight.
+    // The member left while the claim was in flight, so release the delivery.
     if (current?.held !== held) return this.release([{ delivery: ref, epoch: live.openedEpoch }])
     const envelope = boxFor(live.peer.peer, pool, delivery)
     if (!envelope) {
@@ -226,7 +221,6 @@ export class PoolDispatcher {
     this.context.push(live, { ...delivery, envelope }, pool.peer)
   }
 
-  /** Releases the deliveries that the member holds. */
   private leave({ live, pool, held }: Seat): void {
     live.seats.delete(pool.peer)
     pool.seats.delete(live)
@@ -250,7 +244,7 @@ export class PoolDispatcher {
   }
 }
 
-/** Returns the body's box for the member. The message may be sealed to a former key of the member. */
+/** Returns the member's box, which may be sealed to a former key of the member. */
 function boxFor(member: PeerNo, { members }: PoolState, { envelope }: Delivery): Uint8Array | null {
   return readBoxes(envelope)?.find(({ peer }) => members.get(peer) === member)?.box ?? null
 }

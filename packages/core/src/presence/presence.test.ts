@@ -13,7 +13,7 @@ const IF_ONLINE = {
   ...{ hops: 0, noAutoReply: false, ifOnline: true },
 }
 
-/** Returns two shards. Peer 1 is on both, and watches or sends on the first. Tests connect more peers. */
+/** Returns two shards. Peer 1 is on both, and watches or sends on the first. */
 function twoShards() {
   const published: { from: ShardId; hint: Hint }[] = []
   const waiting: (() => void)[] = []
@@ -28,7 +28,7 @@ function twoShards() {
   })
   const [here, there] = shards as [ReturnType<typeof world>, ReturnType<typeof world>]
   there.engine.closed(1)
-  /** Exchanges all hints and the replies to them, then ends every wait for presence. */
+  /** Exchanges all hints and replies, then ends every wait for presence. */
   const meet = () => {
     for (let next = published.shift(); next; next = published.shift())
       shards[1 - SHARDS.indexOf(next.from)]!.engine.hints.received(next.from, [next.hint])
@@ -93,7 +93,7 @@ test('a peer that moved stays online, and reports of its former session are igno
   meet()
   there.engine.received(2, status('late'))
   const late = published.splice(0)
-  here.enter(2) // the epoch is the same here, and the session still belongs to its peer
+  here.enter(2) // the epoch is the same, but the session belongs to another peer
   there.engine.closed(2)
   news()
   meet()
@@ -112,7 +112,7 @@ test('peers of a shard that is dead, or that sends no reports, are offline', () 
   news()
   for (const atMs of [10_000, 20_000, 30_000, 40_000]) {
     pass(atMs)
-    meet() // requested again, and reported
+    meet() // presence is requested and reported again
   }
   expect(news()).toEqual([])
   for (const atMs of [50_000, 60_000, 70_000]) pass(atMs)
@@ -134,10 +134,10 @@ test('a send to online peers waits until other shards have reported theirs, and 
   expect(at.here.appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(1), idOf(3)])
   expect(at.here.nacks()).toMatchObject([{ envelopeId: idOf(2), code: 'no_responder' }])
   at.sendIfOnline(4, 3)
-  expect(at.here.nacks()).toHaveLength(2) // presence is known by now
+  expect(at.here.nacks()).toHaveLength(2) // presence is known
 })
 
-/** Returns two shards. Peer 1 is on one of them and knows peers 2 and 3, which are not there. */
+/** Returns two shards. Peer 1 on one of them knows peers 2 and 3, which are not there. */
 function sending() {
   const at = twoShards()
   at.here.send(sendOf(100, 2), sendOf(101, 3))
@@ -154,15 +154,15 @@ test('an ephemeral message reaches a peer of another shard, if it would reach it
   there.enter(2)
   sendFrame(ephemeral(1, 2))
   sendFrame(ephemeral(2, 3))
-  meet() // delivers the presence reports
-  meet() // delivers the ephemeral message
+  meet() // delivers the reports
+  meet() // delivers the message
   expect(arrived()).toMatchObject([{ sender: keyOf(1), envelopeId: idOf(1) }])
   expect(framesOf('ephemeralFailed').flatMap(({ items }) => items)).toEqual([
     { envelopeId: idOf(2), code: 'no_responder' },
   ])
   sendFrame(ephemeral(3, 2, 4097))
   there.engine.received(2, status('', 'dnd'))
-  sendFrame(ephemeral(4, 2)) // sent before presence is known
+  sendFrame(ephemeral(4, 2)) // presence is still unknown
   meet()
   sendFrame(ephemeral(5, 2))
   meet()

@@ -10,7 +10,6 @@ import type { Context } from '../context.ts'
 import { chunks, type PresenceItem } from '../deliver/outgoing.ts'
 import type { LiveSession, Mesh, PeerState } from '../model.ts'
 
-/** A connected member, for operators. */
 export interface LivePeer {
   readonly peer: PeerNo
   readonly availability: Availability
@@ -42,7 +41,7 @@ export class Presence {
     )
   }
 
-  /** Sets the other live shards. Before the first call, no other shard is known, and no request is published. */
+  /** Sets the other live shards. Until then, no shard is asked for presence. */
   setOtherShards(others: ReadonlySet<ShardId>): void {
     this.others = others
     this.tick()
@@ -88,12 +87,11 @@ export class Presence {
     return mesh !== undefined && this.isOnline(mesh, peerKey)
   }
 
-  /** Returns whether this shard knows which peers are online on other shards, as far as it can. */
+  /** Returns whether presence on other shards is known, as far as possible. */
   isKnown({ remotePresence }: Mesh): boolean {
     return this.others.size === 0 || remotePresence.isKnown(this.context.nowMs)
   }
 
-  /** Calls `act` when `isKnown` returns true, immediately if it already does. */
   whenKnown(mesh: Mesh, act: () => void): void {
     this.request(mesh)
     if (this.isKnown(mesh)) return act()
@@ -120,7 +118,6 @@ export class Presence {
       this.push(mesh, this.itemFor(mesh, hint.peer))
   }
 
-  /** Call about once a second. */
   tick(): void {
     for (const mesh of this.context.meshes.all()) {
       for (const peerKey of mesh.remotePresence.forgetOld(this.context.nowMs, this.others))
@@ -155,7 +152,7 @@ export class Presence {
   }
 }
 
-/** A snapshot of a large mesh is expensive. */
+/** The minimum time between a session's snapshots, which are expensive in a large mesh. */
 const SNAPSHOT_EVERY_MS = 2_000
 
 const offline = (peer: PeerKey): PresenceItem => ({ peer, isOnline: false, availability: 'idle', summary: '' })
@@ -188,7 +185,7 @@ export class EphemeralMessages {
   }
 
   /**
-   * Handles an ephemeral message from a peer on another shard. The envelope itself proves to the recipient who sent it.
+   * Handles an ephemeral message from a peer on another shard. The envelope authenticates the sender to the recipient.
    */
   received({ meshId, recipient, sender, user, envelopeId, envelope }: HintOf<'ephemeral'>): void {
     const to = this.context.meshes.find(meshId)?.byKey.get(recipient)?.live
@@ -231,8 +228,8 @@ export class EphemeralMessages {
   }
 
   /**
-   * Returns why a message to another shard can't be delivered, such as when it is too large for the bus. If the
-   * recipient is offline, a stranger must not learn that it would be refused.
+   * Returns why a message can't be delivered to another shard. If the recipient is offline, a stranger must not learn
+   * that it would be refused.
    */
   private remoteRefusal({ mesh, peer }: LiveSession, { recipient, envelope }: EphemeralItem): NackCode | null {
     const to = mesh.remotePresence.find(recipient, this.context.nowMs)

@@ -12,11 +12,11 @@ interface RemotePeer extends PresenceItem {
   readonly untilMs: Millis
 }
 
-/** Interval between two requests while a session here needs presence. */
+/** The time between two requests while a session here needs presence. */
 const ASK_EVERY_MS = 10_000
-/** How long a report or a request is valid. Two requests may be lost within this time. */
+/** How long a report or request is valid, which allows for the loss of two requests. */
 const GOOD_FOR_MS = 30_000
-/** Maximum number of waiting callers. Beyond it, callers use the presence that is known so far. */
+/** The maximum number of waiting callers. Further ones use the presence known so far. */
 const WAITING_MAX = 1000
 
 export class RemotePresence {
@@ -44,7 +44,7 @@ export class RemotePresence {
     this.requestedUntilMs = nowMs + GOOD_FOR_MS
   }
 
-  /** Records that a session here needs presence. Returns whether to publish a request. */
+  /** Call when a session here needs presence. Returns whether to publish a request. */
   request(nowMs: Millis): boolean {
     if (nowMs - this.askedAtMs < ASK_EVERY_MS) return false
     if (!this.isWatching(nowMs)) this.isAnswered = false
@@ -52,16 +52,12 @@ export class RemotePresence {
     return true
   }
 
-  /**
-   * Returns whether the other shards have had time to report their peers, and have reported every change since then.
-   */
+  /** Returns whether the other shards have had time to report their peers, and have reported all changes since. */
   isKnown(nowMs: Millis): boolean {
     return this.isAnswered && this.isWatching(nowMs)
   }
 
-  /**
-   * Makes `act` wait, or calls it immediately if too many callers wait. Returns whether it is the only one that waits.
-   */
+  /** Queues `act`, or calls it immediately if too many wait. Returns whether it is the only one. */
   wait(act: () => void): boolean {
     if (this.waiting.length >= WAITING_MAX) act()
     else this.waiting.push(act)
@@ -75,9 +71,7 @@ export class RemotePresence {
     for (const act of waiting) act()
   }
 
-  /**
-   * Applies a report. Returns whether it changed anything. Ignores reports about a former session and outdated reports.
-   */
+  /** Applies a report. Ignores outdated ones. Returns whether presence has changed. */
   learn(
     shard: ShardId,
     { peer, epoch, moment, isOnline, availability, summary }: HintOf<'presence'>,
@@ -92,7 +86,7 @@ export class RemotePresence {
     return former.isOnline !== isOnline || former.availability !== availability || former.summary !== summary
   }
 
-  /** Forgets expired reports and those of dead shards. Returns the peers that are no longer online as a result. */
+  /** Forgets expired reports and dead shards. Returns the peers that went offline as a result. */
   forgetOld(nowMs: Millis, others: ReadonlySet<ShardId>): PeerKey[] {
     if (this.requestedUntilMs <= nowMs) this.requestedUntilMs = -Infinity
     const gone: PeerKey[] = []

@@ -6,7 +6,6 @@ import type { GroupDirectory } from '../directory/groups.ts'
 import type { LiveSession, RecipientState } from '../model.ts'
 import type { BroadcastRequest, PoolRequest, SendRequest, SentItem } from './send-request.ts'
 
-/** Recipients, groups and spaces that the router must look up. */
 export interface Unknowns {
   readonly peers: Set<PeerKey>
   readonly groups: Set<GroupId>
@@ -15,7 +14,6 @@ export interface Unknowns {
 }
 
 export interface SendPolicy<R extends SendRequest> {
-  /** Returns the recipient; undefined if it must be looked up. */
   recipientOf(from: LiveSession, request: R): RecipientState | undefined
   /** Returns whether everything that `refusalOf` reads was looked up recently. */
   isKnown(from: LiveSession, request: R): boolean
@@ -24,7 +22,7 @@ export interface SendPolicy<R extends SendRequest> {
   refusalOf(from: LiveSession, request: R): NackCode | null
 }
 
-/** The policy for broadcasts to members. The group may refuse the broadcast, and so may the space that records it. */
+/** The policy for broadcasts, which the group or the recording space may refuse. */
 export class BroadcastPolicy implements SendPolicy<BroadcastRequest> {
   readonly #context: Context
   readonly #groups: GroupDirectory
@@ -63,7 +61,7 @@ export class BroadcastPolicy implements SendPolicy<BroadcastRequest> {
   }
 }
 
-/** The policy for messages to pools. Refuses a message that was sealed for members that the pool no longer has. */
+/** The policy for messages to pools, which refuses one sealed for former members. */
 export class PoolPolicy implements SendPolicy<PoolRequest> {
   readonly #context: Context
 
@@ -90,5 +88,5 @@ export class PoolPolicy implements SendPolicy<PoolRequest> {
   }
 }
 
-/** Returns the pool of an item. The item's `recipient` is the pool's id instead of a peer's key. */
+/** Returns the pool of an item, whose `recipient` is the pool's id. */
 export const poolOf = ({ recipient }: SentItem): PoolId => recipient as string as PoolId

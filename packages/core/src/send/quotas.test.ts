@@ -49,7 +49,7 @@ test('the bytes of one sender have their own bound, and leave room for others', 
   mailboxes.add(MESH, to, { sender: ann, byteCount: 600 }, 0)
   expect([isFull(to, ann), isFull(to, bob)]).toEqual([true, false])
   mailboxes.measured(to, [{ sender: ann, count: 1, bytes: 200 }])
-  expect(isFull(to, ann)).toBe(true) // 1000 bytes were in flight when the measurement began
+  expect(isFull(to, ann)).toBe(true) // 1000 bytes were in flight when the measurement began, and count
   mailboxes.landed(to, { sender: ann, byteCount: 400 })
   mailboxes.landed(to, { sender: ann, byteCount: 600 })
   isFull(to, ann, 1000)
@@ -71,7 +71,7 @@ test('the next measurement comes after a quarter of a quota, while there is room
   addMany(to, 1)
   mailboxes.measured(to, [{ sender: ann, count: 1, bytes: 10 }])
   addMany(to, 2)
-  expect(asked).toBe(2) // the limit is a quarter of 12, including those in flight at the first measurement
+  expect(asked).toBe(2) // a measurement is due after a quarter of 12, including those in flight at the first one
   mailboxes.measured(to, [])
   expect(isFull(to)).toBe(false)
 })

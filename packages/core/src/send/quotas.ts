@@ -3,9 +3,8 @@
  * letters. Each sender has a share of both; a user's devices have one share together.
  *
  * A measurement of the queue counts the backlog. Later sends through this shard are added; settles are not subtracted.
- * The next measurement is due once the sends add up to a quarter of a quota, so that it completes while there is room.
- * A send costs a few comparisons. Sends through other shards are counted only by the next measurement, and the first
- * send to an unmeasured mailbox is accepted, so a quota can be exceeded by that much.
+ * The next measurement is due after a quarter of a quota, so that it completes while there is room. A quota can be
+ * exceeded by sends through other shards, and by the first send to an unmeasured mailbox.
  */
 import type { SenderBacklog } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
@@ -14,10 +13,7 @@ export interface MailboxLimits {
   /** The maximum number of deliveries that may wait for one recipient. */
   readonly countMax: number
   readonly bytesMax: number
-  /**
-   * The maximum number of deliveries that one sender may have among them; a user and its devices count as one sender.
-   * Without a limit on bytes, one sender with large envelopes would fill the mailbox.
-   */
+  /** The maximum number of these from one user. */
   readonly perSenderMax: number
   readonly bytesPerSenderMax: number
 }
@@ -34,17 +30,17 @@ interface Amounts extends Amount {
 export interface MailboxUsage {
   /** The result of the last measurement, plus the sends since it began. */
   held: Amounts
-  /** Sends that the current or last measurement may have missed. */
+  /** Sends that the measurement may have missed. */
   fresh: Amounts
-  /** Appends whose commit has no outcome yet. A measurement may miss them. */
+  /** Appends without an outcome, which a measurement may miss. */
   inFlight: Amounts
   measurement: 'none' | 'running' | 'done'
   startedAtMs: Millis
 }
 
-/** A measurement is due when the sends reach the quota divided by this number. */
+/** The fraction of a quota (1/n) after which a measurement is due. */
 const MEASURE_SHARE = 4
-/** Interval between two measurements of a mailbox that is full or could not be measured. */
+/** The time between measurements of a mailbox that is full or could not be measured. */
 const MEASURE_EVERY_MS = 1000
 export const FULL_RETRY_MS = 5000
 
@@ -114,13 +110,11 @@ export class Mailboxes {
     if (inFlight.bySender.get(sender)!.count === 0) inFlight.bySender.delete(sender)
   }
 
-  /** Records a measurement. `found` is null if the database did not reply. */
   measured({ mailbox }: Pick<Owner, 'mailbox'>, found: readonly SenderBacklog[] | null): void {
     if (mailbox.measurement !== 'running') return
     mailbox.measurement = found ? 'done' : 'none'
     if (!found) return
-    // Appends in flight when the measurement began may be counted twice until the next measurement. A refusal may
-    // therefore come too early, but never too late.
+    // Appends in flight when the measurement began may count twice, so a refusal may come too early but never too late.
     const held = nothing()
     for (const { sender, count, bytes } of found) addTo(held, sender, count, bytes)
     for (const [sender, { count, bytes }] of mailbox.fresh.bySender) addTo(held, sender, count, bytes)
@@ -153,7 +147,7 @@ function addTo(amounts: Amounts, sender: PeerNo, count: number, bytes: number): 
   own.bytes += bytes
 }
 
-/** A mesh measurement reads a row for each sender, so a full mesh is measured four times a minute. */
+/** The time between measurements of a full mesh, each of which reads a row per sender. */
 const MEASURE_MESH_EVERY_MS = 15_000
 
 interface QuotaLimits {
@@ -167,7 +161,7 @@ interface MeshQuota {
   readonly whole: Owner
 }
 
-/** A committed append that waits in the queue until its recipient claims it. */
+/** An append that counts against quotas until its commit has an outcome. */
 interface CountedAppend {
   readonly from: { readonly mesh: MeshQuota; readonly peer: { readonly user: PeerNo } }
   readonly to: Owner

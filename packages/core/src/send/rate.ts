@@ -1,4 +1,4 @@
-/** Implements token buckets on the engine's clock. Libraries read their own clock, so a seed could not replay them. */
+/** Implements token buckets on the engine's clock, so that a seed can replay them. */
 import type { Millis } from '@sealpost/std'
 
 export interface Rate {
@@ -6,7 +6,7 @@ export interface Rate {
   readonly burst: number
 }
 
-/** Keeps one bucket per name; sessions with that name share it. A full bucket is like a new one, so it is forgotten. */
+/** Keeps one bucket per name. A full bucket is like a new one, so it is forgotten. */
 export class Rates {
   private readonly rate: Rate
   private readonly buckets = new Map<string, TokenBucket>()
@@ -27,7 +27,6 @@ export class Rates {
     return this.bucketOf(who, nowMs).charge(nowMs, cost)
   }
 
-  /** Call about once a second. */
   forgetFull(nowMs: Millis): void {
     for (const [who, bucket] of this.buckets) if (bucket.isFull(nowMs)) this.buckets.delete(who)
   }
@@ -39,7 +38,7 @@ export class Rates {
   }
 }
 
-/** Delays events that exceed a rate. Each event is given a later turn than the previous one, and none is refused. */
+/** Delays events that exceed a rate. None is refused. */
 export class Pace {
   private readonly stepMs: Millis
   private readonly burstMs: Millis
@@ -71,8 +70,8 @@ export class TokenBucket {
   }
 
   /**
-   * Takes `cost` tokens and returns 0, or returns the milliseconds until there are enough. A cost above the burst is
-   * accepted if the bucket is full; otherwise it never would be.
+   * Takes `cost` tokens and returns 0, or returns the milliseconds until there are enough. A cost above the burst
+   * requires a full bucket.
    */
   take(nowMs: Millis, cost = 1): Millis {
     this.fill(nowMs)
@@ -82,10 +81,7 @@ export class TokenBucket {
     return 0
   }
 
-  /**
-   * Takes `cost` tokens even if there are too few. Returns the milliseconds until the deficit is refilled, or 0 if
-   * there is none.
-   */
+  /** Takes `cost` tokens, even if there are too few. Returns the milliseconds until the deficit is refilled. */
   charge(nowMs: Millis, cost: number): Millis {
     this.fill(nowMs)
     this.tokens -= cost

@@ -37,14 +37,14 @@ import { type Broadcast, type PoolBody, PRIORITY_NUMBERS, type SendRequest, type
 
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000
-/** The peers of a moving mesh are redirected soon. */
+/** The retry-after of sends in a moving mesh, whose peers are soon redirected. */
 const MOVING_RETRY_MS = 500
 
 export interface Resolved {
   readonly groups: FoundGroups
   readonly pools: readonly PoolEntry[]
   readonly spaces: readonly SpaceFacts[]
-  /** Rotated keys in the lookup and their successors, which are among the members. */
+  /** The current keys of rotated ones in the lookup. */
   readonly successors: ReadonlyMap<PeerKey, PeerKey>
 }
 
@@ -114,7 +114,7 @@ export class Router {
     this.taken(from)
   }
 
-  /** Routes a broadcast: one body for many recipients, each of whom receives an envelope with the key to the body. */
+  /** Routes a broadcast: a shared body, and an envelope with its key for each recipient. */
   broadcast(from: LiveSession, frame: FrameOf<'broadcast'> | FrameOf<'broadcastKept'>): void {
     const { bodyId, body: bytes, envelopes } = frame
     const record = 'record' in frame ? recordOf(from, frame) : undefined
@@ -127,7 +127,7 @@ export class Router {
     this.taken(from)
   }
 
-  /** Routes a message to a pool. The message is stored once, for any member. */
+  /** Routes a message to a pool, which is stored once for any member. */
   sendPool(from: LiveSession, { rosterEpoch, bodyId, body: bytes, terms, send: item }: FrameOf<'sendPool'>): void {
     const readers = readBoxes(item.envelope)?.map(({ peer }) => peer)
     if (!readers) return this.context.end(from, 'frame_malformed')
@@ -164,8 +164,8 @@ export class Router {
   }
 
   /**
-   * Call once a lookup has completed. `members`: null if the database did not reply. `asked` keys without a member are
-   * unknown.
+   * Call once a lookup has completed. `members`: null if the database did not reply. Keys in `asked` without a member
+   * are unknown.
    */
   resolved(
     from: LiveSession,
@@ -202,7 +202,7 @@ export class Router {
     for (const [i, append] of (appends as readonly PendingAppend[]).entries()) {
       const outcome = outcomes[i]!
       this.landed(append)
-      // If not expected, the queue contains mail from the sender that this shard does not know of.
+      // After an unexpected outcome, the queue contains mail from the sender that this shard does not know of.
       const isExpected = outcome.status === 'stored' ? outcome.isExpected : outcome.status !== 'duplicate'
       if (!isExpected) append.from.peer.knownSinceTick = this.context.nextTick()
       this.deliveries.stored(append, outcome, enqueuedAtMs)
@@ -219,7 +219,7 @@ export class Router {
     }
   }
 
-  /** Later envelopes wait behind an envelope whose recipient or group must be looked up, so that the order is kept. */
+  /** Routes an envelope. Later ones of the session wait behind one that needs a lookup, to keep the order. */
   private route(from: LiveSession, request: SendRequest): void {
     const { nowMs, quotas } = this.context
     const policy = request.kind === 'direct' ? null : this.policyOf(request)
@@ -239,7 +239,7 @@ export class Router {
     }
     const append = this.appendOf(from, to, request)
     this.deliveries.admit(append)
-    // The session's credit bounds leases on insert.
+    // Quotas skip appends leased on insert; the session's credit already limits those.
     if (append.insertLeaseEpoch === 0) quotas.add(append, nowMs)
     this.waiting += 1
     this.waitingBytes += request.inFlightBytes
@@ -307,7 +307,7 @@ export class Router {
     return code && { code, retryAfterMs: 0 }
   }
 
-  /** Checks the message's terms. They stop two agents that reply to each other endlessly. */
+  /** Checks the terms that stop two agents from replying to each other endlessly. */
   private refusalByTerms(
     from: LiveSession,
     { hops, thread }: SendTerms,
@@ -370,7 +370,7 @@ export class Router {
     this.context.effects.resume(from.socket)
   }
 
-  /** Looks up what the held envelopes need, then who is online. A session has one lookup in flight. */
+  /** Looks up what the held envelopes need, then presence. A session has one lookup in flight. */
   private resolveHeld(from: LiveSession): void {
     if (from.isResolving) return
     const unknown: Unknowns = { peers: new Set(), groups: new Set(), pools: new Set(), spaces: new Set() }
@@ -388,14 +388,13 @@ export class Router {
   }
 }
 
-/** Returns the stored body. Only members of the pool that the body has boxes for can read a pool message. */
+/** Returns the stored body. A pool message is limited to members that have a box. */
 function bodyOf({ kind, body }: Exclude<SendRequest, { kind: 'direct' }>, to: RecipientState): SharedBody {
   if (kind !== 'pool') return body.shared
   const { members } = to as PoolState
   return { ...body.shared, readers: body.toPool.readers.flatMap((key) => members.get(key) ?? []) }
 }
 
-/** Returns the history record to store with the message; `null` if its author or body id does not match. */
 function recordOf({ mesh, peer }: LiveSession, { record, bodyId }: FrameOf<'broadcastKept'>): MessageRecord | null {
   const place = readRecordPlace(record)
   const isOwn = place.meshId === mesh.meshId && place.author === peer.peerKey && place.bodyId === bodyId

@@ -1,6 +1,6 @@
 /**
- * Defines the request, which is an envelope between its sender's frame and the queue. Its kind selects its policy
- * (`policies.ts`). The request becomes an append (`PendingAppend` in `model.ts`).
+ * Defines the request: an envelope between its sender's frame and its append (`PendingAppend` in `model.ts`). Its kind
+ * selects its policy.
  */
 import type { FrameOf, SendTerms, SharedBody } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
@@ -8,21 +8,19 @@ import type { GroupId, PeerKey } from '@sealpost/std'
 export type SentItem = FrameOf<'send'>['envelopes'][number]
 
 interface Request {
-  /** The number of the envelope within its session. */
   readonly no: number
   readonly item: SentItem
   readonly terms: SendTerms | null
-  /** The number of bytes that this envelope adds to the sender's in-flight total. */
+  /** The size that this envelope adds to the sender's in-flight total. */
   inFlightBytes: number
 }
 
-/** A request whose envelope contains the whole message. No policy applies. */
 export interface DirectRequest extends Request {
   readonly kind: 'direct'
   readonly body: null
 }
 
-/** One envelope of a broadcast. It contains the key to a body that all envelopes of the broadcast share. */
+/** One envelope of a broadcast, with the key to their shared body. */
 export interface BroadcastRequest extends Request {
   readonly kind: 'broadcast'
   readonly body: Broadcast
@@ -38,9 +36,9 @@ export type SendRequest = DirectRequest | BroadcastRequest | PoolRequest
 
 interface Body {
   readonly shared: SharedBody
-  /** The request that the bytes of the body are counted for: the first one that was not refused. */
+  /** The first request that was not refused, for which the body's bytes are counted. */
   countedBy: SendRequest | null
-  /** Whether the thread's rate limit was charged. It is charged once for all envelopes of the body. */
+  /** Whether the thread's rate limit was charged for the body. */
   hasPaidThread: boolean
 }
 
@@ -53,20 +51,17 @@ export interface PoolBody extends Body {
   readonly toPool: PoolMembershipRef
 }
 
-/** The group that a body is for, and the epoch of the membership that it was sealed for. */
+/** The group and epoch that a body was sealed for. */
 export interface MembershipRef {
   readonly group: GroupId
   readonly epoch: number
 }
 
-/**
- * The members that a pool message has boxes for, and the epoch of the pool's statement that named them; 0 allows any
- * epoch.
- */
+/** The members that a pool message has boxes for, and the epoch that it was sealed for; 0 allows any. */
 export interface PoolMembershipRef {
   readonly epoch: number
   readonly readers: readonly PeerKey[]
 }
 
-/** Priorities as the queue orders them. */
+/** The order of priorities in the queue. */
 export const PRIORITY_NUMBERS = { now: 0, next: 1, low: 2 } as const

@@ -70,7 +70,7 @@ test("the bytes in flight of all sessions of a peer are bounded together, and th
 })
 
 /**
- * Makes peer 3 a device of peer 1. Returns functions that send to peer 2: as the device, as the user and as another
+ * Makes peer 3 a device of peer 1. Returns functions that send to peer 2 as the device, as the user and as another
  * peer.
  */
 function withDevice(limits: Parameters<typeof world>[0]) {
@@ -143,7 +143,7 @@ test('a full mailbox stays full when its mesh has no session here between two se
   sendAt(8, 500)
   sendAt(9, 30_000)
   expect(nacks().map(({ code }) => code)).toEqual(['mailbox_full', 'mailbox_full'])
-  sendAt(10, 11 * 60_000) // no session for ten minutes: the mesh was forgotten
+  sendAt(10, 11 * 60_000) // without a session for ten minutes, the mesh was forgotten
   expect(nacks()).toHaveLength(2)
 })
 

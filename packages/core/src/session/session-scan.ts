@@ -1,6 +1,6 @@
 /**
  * Scans every session once a second for deadlines, heartbeats and the backstop poll. Scans in parts, because ten
- * thousand sessions in one go would block the event loop and load the database for too long.
+ * thousand sessions at once would block the event loop and load the database.
  */
 import type { CloseCode, SessionStatus } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
@@ -18,7 +18,7 @@ interface Ports {
 }
 
 const SCANNED_MIN = 200
-/** The number of parts in a scan. With one part every 20 ms, a scan ends well before the next one begins. */
+/** The number of parts in a scan. At 20 ms each, it ends well before the next one. */
 const PARTS_PER_SCAN = 25
 
 export class SessionScan {
@@ -26,7 +26,7 @@ export class SessionScan {
   private readonly ports: Ports
   private begunAtMs: Millis
   private resumedAtMs: Millis = 0
-  /** The sessions that this scan has not reached yet. A map's iterator skips sessions that have ended since. */
+  /** The sessions that remain in this scan. A map's iterator skips ended ones. */
   private remaining: Iterator<Session> | null = null
 
   constructor(context: Context, ports: Ports) {
@@ -39,10 +39,9 @@ export class SessionScan {
     return this.remaining !== null
   }
 
-  /** Call about once a second. */
   begin(): void {
     const { nowMs, limits } = this.context
-    // If this process was paused, its peers must not count as silent.
+    // This process was paused, so its peers must not count as silent.
     if (nowMs - this.begunAtMs > limits.heartbeatMs) this.resumedAtMs = nowMs
     this.begunAtMs = nowMs
     this.remaining ??= this.ports.sessions.values()
@@ -72,8 +71,7 @@ export class SessionScan {
       session.pinged(nowMs)
       effects.ping(session.socket)
     }
-    // The client's pings wait in a socket that the broker doesn't read. Without a pong, the client would switch to
-    // another broker.
+    // The client's pings wait in the paused socket: send a pong, or it would switch to another broker.
     if (live.isPaused) this.context.send(live, [{ type: 'pong', ref: 0 }])
     this.ports.validity.checkIfOld(live)
     if (nowMs - live.polledAtMs < limits.pollMs) return
@@ -90,13 +88,11 @@ export class SessionValidity {
     this.context = context
   }
 
-  /** Checks whether the session was superseded or revoked. */
   check(live: LiveSession): void {
     live.checkedAtMs = this.context.nowMs
     this.due.push(live)
   }
 
-  /** Call about once a second. */
   checkIfOld(live: LiveSession): void {
     if (this.context.nowMs - live.checkedAtMs >= this.context.limits.checkMs) this.check(live)
   }
@@ -108,7 +104,6 @@ export class SessionValidity {
     this.due = []
   }
 
-  /** `statuses` are in the same order as `checks`. */
   checked(checks: readonly SessionCheck[], statuses: readonly SessionStatus[]): void {
     for (const [i, { live }] of checks.entries()) if (!live.isOver) this.apply(live, statuses[i]!)
     this.context.flush()

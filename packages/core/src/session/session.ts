@@ -6,7 +6,6 @@ import type { EngineLimits } from '../limits.ts'
 import type { LiveSession, SocketId } from '../model.ts'
 import type { RedirectTarget } from '../shards/homes.ts'
 
-/** The states, in order. Every state can become `over`, which is final; `enrolling` can only become `over`. */
 export type SessionState =
   | { readonly name: 'greeted'; readonly hello: FrameOf<'hello'> }
   | { readonly name: 'enrolling' }
@@ -16,8 +15,8 @@ export type SessionState =
   | { readonly name: 'over' }
 
 /**
- * Whether the session may be redirected to another shard. An HTTP request can't be redirected. A client that could not
- * reach another shard is not redirected to it again.
+ * Whether the session may be redirected. An HTTP request can't be, and a client is not redirected again to a shard that
+ * it could not reach.
  */
 export type Mobility =
   | { readonly name: 'fixed' }
@@ -34,7 +33,7 @@ export class Session {
   mobility: Mobility = { name: 'fixed' }
   heardAtMs: Millis
   pingedAtMs: Millis
-  /** Frames sent before this time have arrived, because a ping sent after them was answered. */
+  /** The peer has received all frames sent before this time, because it answered a later ping. */
   arrivedUntilMs: Millis
   /** When the first unanswered ping was sent. */
   private unansweredAtMs: Millis | null = null
@@ -49,8 +48,8 @@ export class Session {
   }
 
   /**
-   * Returns the time since which the peer has been quiet. Any frame proves that the peer is alive, but only a pong
-   * proves that our data arrived.
+   * Returns when the peer fell silent. Any frame proves that the peer is alive; only a pong proves that our data
+   * arrived.
    */
   quietSince({ credit }: LiveSession): Millis {
     return credit.unsettled.size > 0 ? this.pingedAtMs : Math.max(this.pingedAtMs, this.heardAtMs)
@@ -72,13 +71,13 @@ export class Session {
 export interface Authentication {
   readonly member: Member | null
   readonly isSignatureGood: boolean
-  /** The broker's own signature over this handshake. */
+  /** The broker's signature over this handshake. */
   readonly proof: Uint8Array
-  /** Where to redirect the peer if its mesh is in another cell. `member` is then unknown here. */
+  /** The redirect target if the mesh is in another cell, in which case `member` is unknown. */
   readonly cell?: RedirectTarget | null
 }
 
-/** The outcome of an enrolment. `proof`: the broker's signature over it. `moved`: the invite's mesh is in another cell. */
+/** The outcome of an enrolment. `moved`: the mesh is in another cell. */
 export type Enrolment =
   | { readonly status: 'enrolled'; readonly name: string; readonly proof: Uint8Array; readonly device?: NewDevice }
   | { readonly status: 'moved'; readonly cell: RedirectTarget; readonly proof: Uint8Array }

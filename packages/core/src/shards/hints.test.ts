@@ -1,4 +1,4 @@
-/** Tests that a hint from another shard can only make a session claim from its own queue. */
+/** Tests that hints from other shards only cause claims from the own queue. */
 import type { SessionStatus } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
@@ -10,7 +10,7 @@ const OTHER = '0f'.repeat(16) as ShardId
 const NO = 1 as PeerNo
 const GOOD: SessionStatus = { peerKey: keyOf(1), isRevoked: false, isElsewhere: false }
 
-/** Returns a world that records the commands to the database and the hints to other shards. */
+/** Returns a world that records its statements and hints. */
 function hearing() {
   const its = world()
   const checks: (readonly SessionCheck[])[] = []

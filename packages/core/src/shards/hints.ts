@@ -1,6 +1,6 @@
 /**
- * Handles hints from other shards and from this shard's own timers and sweeps. A hint only makes a session query the
- * database, which decides.
+ * Handles hints from other shards and from this shard's timers and sweeps. A hint only causes a query; the database
+ * decides.
  */
 import type { Hint, HintOf } from '@sealpost/protocol/hints'
 import { type MeshId, type PeerNo, type ShardId, type SpaceId, unreachable } from '@sealpost/std'
@@ -45,7 +45,7 @@ export class Hints {
     this.context.flush()
   }
 
-  /** Call once the subscription to these meshes has begun; earlier hints may have been lost. */
+  /** Call once the subscription to these meshes has begun, because earlier hints may have been lost. */
   subscribed(meshes: readonly MeshId[]): void {
     for (const meshId of meshes) {
       const mesh = this.context.meshes.find(meshId)
@@ -75,11 +75,10 @@ export class Hints {
   private doubt(hint: HintOf<'superseded'> | HintOf<'revoked'>): void {
     const mesh = this.context.meshes.find(hint.meshId)
     const peer = mesh?.byNo.get(hint.peer)
-    if (hint.type === 'revoked' && peer) mesh!.forget(peer) // a live peer is checked instead of looked up
+    if (hint.type === 'revoked' && peer) mesh!.forget(peer) // A live peer is checked; only others are looked up again.
     if (peer?.live && (hint.type === 'revoked' || peer.live.epoch < hint.epoch)) this.parts.validity.check(peer.live)
   }
 
-  /** Forgets earlier lookups, which may be outdated. */
   private forget(mesh: Mesh | undefined, hint: Stale): void {
     switch (hint.type) {
       case 'staleConsent':
@@ -120,14 +119,13 @@ export class Hints {
         return this.forget(this.context.meshes.find(hint.meshId), hint)
       case 'shards':
       case 'happened':
-        return // its subscriber handles it outside the engine
+        return // handled by a subscriber outside the engine
       default:
         unreachable(hint)
     }
   }
 }
 
-/** Forgets the space's statement and members, which may be outdated. */
 function doubtSpace(mesh: Mesh | undefined, spaceId: SpaceId): void {
   for (const { live } of mesh?.byNo.values() ?? []) live?.spaces.doubt(spaceId)
 }

@@ -1,6 +1,6 @@
 /**
- * Tracks the homes of meshes, as this shard knows them. Placement is only an optimisation: if two shards serve one mesh
- * at the same time, they are slower but never wrong, because every claim names the epoch of a session.
+ * Tracks the homes of meshes, as this shard knows them. Placement is an optimisation: if two shards serve one mesh,
+ * they are slower but never wrong, because claims name session epochs.
  */
 
 import type { HintOf } from '@sealpost/protocol/hints'
@@ -29,14 +29,14 @@ export interface Placement {
   readonly pins: ReadonlyMap<MeshId, string>
 }
 
-/** The maximum number of alternative shards that a peer is sent. Two shards are seldom unavailable at the same time. */
+/** The maximum number of alternative shards for a peer. Two are seldom unavailable at the same time. */
 const ALTERNATIVES_MAX = 3
 
 export class MeshPlacement {
   private placement: Placement | null = null
   private readonly byName = new Map<string, LiveShard>()
   private readonly since = new Map<ShardId, Millis>()
-  /** Homes by mesh, computed since the last change. */
+  /** Homes by mesh, until the next change. */
   private readonly known = new Map<MeshId, LiveShard | null>()
 
   placed(placement: Placement, nowMs: Millis): void {
@@ -60,7 +60,7 @@ export class MeshPlacement {
     return this.placement?.movesSessions === true && !this.placement.servesAll && this.hasOthers
   }
 
-  /** Returns the home of a mesh if it is another shard; null if it is this shard or unknown. */
+  /** Returns the home of a mesh; null if it is this shard or unknown. */
   otherHome(meshId: MeshId): LiveShard | null {
     const found = this.known.get(meshId)
     if (found !== undefined) return found
@@ -75,10 +75,7 @@ export class MeshPlacement {
     return this.since.get(shardId) ?? Infinity
   }
 
-  /**
-   * Returns alternative addresses for the mesh: first the shard that would be the home without this shard, then the one
-   * that would be the home without both.
-   */
+  /** Returns alternative addresses for the mesh: the next home without this shard, then the one without both. */
   alternativesFor(meshId: MeshId): string[] {
     const names = new Set(this.byName.keys())
     for (const { name, shardId } of this.byName.values()) if (shardId === this.placement?.self) names.delete(name)
@@ -123,10 +120,7 @@ export function homeOf(meshId: MeshId, shardNames: Iterable<string>, pin?: strin
   return home
 }
 
-/**
- * Mixes a string into a MurmurHash3 state (public domain), one block per UTF-16 unit. `Math.imul` has the same result
- * on every platform.
- */
+/** Mixes a string into a MurmurHash3 state (public domain), one block per UTF-16 unit. */
 function absorb(seed: number, text: string): number {
   let hash = seed
   for (let at = 0; at < text.length; at++) {
@@ -136,7 +130,7 @@ function absorb(seed: number, text: string): number {
   return hash ^ text.length
 }
 
-/** Applies MurmurHash3's finalizer, so that each bit of the result depends on every bit of the state. */
+/** Applies MurmurHash3's finalizer. */
 function mix(hash: number): number {
   let mixed = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
   mixed = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35)
@@ -149,15 +143,14 @@ function rotate(bits: number, by: number): number {
 
 /** How long an announcement is valid. */
 const GOOD_FOR_MS = 30_000
-/** An announcement in use is renewed after this time. */
+/** The age at which an announcement in use is renewed. */
 const RENEW_AFTER_MS = 10_000
 /** Minimum time between two announcements to shards that don't know the session. */
 const REPEAT_AFTER_MS = 1_000
 
 /**
- * Tracks the sessions of other shards, as those shards announce them. Mail for such a session is leased to it on
- * insert, and its shard collects the mail without a claim. If an announcement is wrong or outdated, the lease has a
- * former epoch, and the delivery is free to claim.
+ * Tracks the announced sessions of other shards. Mail for them is leased on insert, so that their shard need not claim
+ * it. If an announcement is outdated, so is the lease's epoch, and the delivery is free to claim.
  */
 export class SessionLocations {
   private readonly context: Context
@@ -178,12 +171,12 @@ export class SessionLocations {
     else known.remoteSession = null
   }
 
-  /** Announces this session to a shard that stored mail without knowing about the session. */
+  /** Announces this session to shards that stored mail without knowing it. */
   announce(live: LiveSession): void {
     this.announceAfter(live, REPEAT_AFTER_MS)
   }
 
-  /** Renews the announcement of this session before it expires, because another shard uses it. */
+  /** Renews an announcement that another shard uses, before it expires. */
   renew(live: LiveSession): void {
     this.announceAfter(live, RENEW_AFTER_MS)
   }

@@ -15,27 +15,21 @@ interface Ports {
   readonly refuse: (session: Session, code: CloseCode, retryAfterMs: Millis) => void
 }
 
-/** Sessions move only after this time, because a home that has just started may stop again soon. */
+/** The uptime after which a home may receive sessions. One that has just started may stop again soon. */
 const SETTLED_AFTER_MS: Millis = 10_000
-/**
- * The share of all sessions that is redirected per second, so that they don't overwhelm the new home. At least a few
- * are redirected.
- */
+/** The share of all sessions that is redirected per second, so that the new home is not overwhelmed. */
 const SHARE_PER_TICK = 1 / 30
 const MOVES_MIN = 10
-/** A session waits no longer than this for its acks. */
+/** How long a redirected session may wait for its acks. */
 const ANSWERED_WITHIN_MS: Millis = 5000
 const TRY_LATER_MS: Millis = 2000
-/** The maximum time over which peers reconnect; also used if no other shard is left. */
+/** The maximum time over which peers reconnect. */
 const SPREAD_MAX_MS: Millis = 1900
 const SPREAD_MIN_MS: Millis = 200
-/** The time that another shard needs to accept one session. */
+/** The time that a shard needs to accept a session. */
 const SPREAD_PER_SESSION_MS = 0.2
 
-/**
- * The time over which peers reconnect to a newer incarnation of this shard. Each peer resends up to 4,096 recently
- * acked envelopes.
- */
+/** The time over which peers reconnect after a failover. Each resends up to 4,096 recently acked envelopes. */
 const DISMISSED_WITHIN_MS = 500
 const DISMISSED_PER_SESSION_MS = 5
 const DISMISSED_WITHIN_MS_MAX: Millis = 15_000
@@ -60,13 +54,12 @@ export class Rebalancing {
     return Math.min(SPREAD_MAX_MS, Math.max(SPREAD_MIN_MS, this.ports.sessions.size * SPREAD_PER_SESSION_MS))
   }
 
-  /** The time over which the peers of this shard reconnect to a newer incarnation. */
   get dismissMs(): Millis {
     const withinMs = DISMISSED_WITHIN_MS + this.ports.sessions.size * DISMISSED_PER_SESSION_MS
     return Math.min(DISMISSED_WITHIN_MS_MAX, withinMs)
   }
 
-  /** Redirects an authenticated peer to the home of its mesh, unless that is this shard or the peer can't reach it. */
+  /** Redirects a peer to the home of its mesh, if that is another shard that the peer can reach. */
   redirectsHome(session: Session, meshId: MeshId, proof: Uint8Array): boolean {
     const home = this.placement.otherHome(meshId)
     if (session.mobility.name === 'stranded') session.mobility = { name: 'stranded', from: home?.shardId ?? null }
@@ -75,7 +68,7 @@ export class Rebalancing {
     return true
   }
 
-  /** Redirects a peer to the cell of its mesh; no other cell can serve the peer. */
+  /** Redirects a peer to the cell of its mesh, the only one that can serve it. */
   redirectToCell(session: Session, cell: RedirectTarget, proof: Uint8Array): void {
     if (session.mobility.name === 'mobile') this.redirect(session, cell, proof)
     else this.ports.refuse(session, 'try_later', TRY_LATER_MS)
@@ -86,9 +79,7 @@ export class Rebalancing {
     this.ports.refuse(session, 'moved', 0)
   }
 
-  /**
-   * Begins the shutdown of the shard: refuses new sends, and redirects each session once its accepted sends are acked.
-   */
+  /** Refuses new sends, and redirects each session once its accepted sends are acked. */
   beginShutdown(retryAfterMs: Millis): void {
     this.isClosing = true
     this.leaving.clear()
@@ -100,7 +91,6 @@ export class Rebalancing {
     for (const session of [...this.ports.sessions.values()]) this.ports.refuse(session, code, retryAfterMs())
   }
 
-  /** Call about once a second. */
   tick(): void {
     this.closeAnswered()
     if (this.isClosing || !this.placement.redirectsHome) return

@@ -1,4 +1,4 @@
-/** Provides a fixture for engine tests without a database or sockets. It records the engine's effects in lists. */
+/** Provides engine tests with a world without database and sockets, which records effects in lists. */
 import {
   type Append,
   type ClientFrame,
@@ -60,7 +60,6 @@ const SILENT = {
   unfollow: ignored,
 }
 
-/** Returns empty lists of delivery updates by type. */
 const noUpdates = () => ({
   rejects: [] as Reject[],
   failedAttempts: [] as DeliveryRef[],
@@ -155,7 +154,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => its.sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => its.sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  /** Replies to a request that peer `n` made on the socket of the same number. */
+  /** Replies to a request of peer `n`. */
   const reply = <Type extends RequestType>(n: number, frame: FrameOfRequest<Type>, replied: Replies[Type]) => {
     const { meshId, peer, peerKey, user } = memberOf(n)
     engine.replied({ socket: n, requester: { meshId, peer, peerKey, user }, frame } as Request, replied)

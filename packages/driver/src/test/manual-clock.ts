@@ -2,7 +2,7 @@
 import type { Millis } from '@sealpost/std'
 import type { Clock } from '../ports.ts'
 
-/** More than the longest chain of promises in any part. */
+/** The number of microtasks per turn, more than any chain of promises has. */
 const PROMISES_DEEP = 30
 
 interface Timer {
@@ -35,12 +35,12 @@ export class ManualClock implements Clock {
     this.#soon.push(run)
   }
 
-  /** The delays from now until each timer fires. */
+  /** The time until each timer fires. */
   get waitsMs(): readonly Millis[] {
     return this.#timers.map(({ atMs }) => atMs - this.#nowMs)
   }
 
-  /** Runs turns of the event loop until no promise or `soon` callback remains. */
+  /** Runs turns of the event loop until no callback remains. */
   async turn(): Promise<void> {
     do {
       for (const run of this.#soon.splice(0)) run()
@@ -48,7 +48,7 @@ export class ManualClock implements Clock {
     } while (this.#soon.length > 0)
   }
 
-  /** Advances the time and fires due timers in order, each at its own time. */
+  /** Advances the time, and fires due timers in order, each at its own time. */
   async advance(byMs: Millis): Promise<void> {
     const untilMs = this.#nowMs + byMs
     await this.turn()

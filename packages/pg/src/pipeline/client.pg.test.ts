@@ -57,7 +57,7 @@ test('the output of a COPY step arrives message by message, next to the rows of 
   expect(await run({ text: 'select 6' }, rows(0))).toEqual([[['6']], []])
 })
 
-/** Returns the lengths and contents of the columns of each row. */
+/** Returns the columns of each row. */
 function* rowsIn(bytes: Buffer): Generator<(string | null)[]> {
   for (let at = 0; at < bytes.length; at += 1 + bytes.readInt32BE(at + 1)) {
     const columns: (string | null)[] = []
@@ -108,7 +108,7 @@ test.each([
   expect(next).toEqual({ status: 'fulfilled', value: [[['5']], [['0']]] })
 })
 
-/** The six bytes of the message after the error arrive later. */
+/** The size of the message after the error, which arrives later. */
 const READY_BYTES = 6
 const LATE_MS = 50
 

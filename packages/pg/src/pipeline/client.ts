@@ -13,10 +13,10 @@ import { PgPreparedPipeline, type PreparedPipeline } from './prepared.ts'
 export type PipelineConnection = DatabaseConnection<PreparedPipeline>
 type Options = DatabaseConnectionOptions<PreparedPipeline>
 
-/** A connection and the driver's own client, for code that streams through that client. */
+/** A connection and its driver's client, for code that streams. */
 export interface PgClientConnection {
   readonly client: Client
-  /** The connection; close or destroy this object, not the client. */
+  /** Close or destroy this, not the client. */
   readonly connection: PipelineConnection
 }
 
@@ -48,8 +48,8 @@ async function openWith(url: DatabaseUrl, socket: ServerSocket, options: Options
 }
 
 /**
- * Limits a whole run: `statement_timeout` limits only each step, so a run could continue long after its caller gave up.
- * Servers before version 17 have no `transaction_timeout`; there, only the steps are limited.
+ * Limits whole transactions; `statement_timeout` limits only each step. Servers before version 17 have no
+ * `transaction_timeout`.
  */
 async function limitTransactions(client: Client, ms: number): Promise<void> {
   await client.query("select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'", [
@@ -62,7 +62,7 @@ function newClient(url: DatabaseUrl, { socket, host }: ServerSocket, options: Op
   return new Client({
     ...host,
     ...{ user, password, database },
-    ssl: false, // the socket is already encrypted if required
+    ssl: false, // the socket is already encrypted
     application_name: options.applicationName,
     options: startupOptions({ ...options.session, ...session }),
     keepAlive: true,
@@ -70,7 +70,7 @@ function newClient(url: DatabaseUrl, { socket, host }: ServerSocket, options: Op
   })
 }
 
-/** The URL's own `options` come last, so that they override the defaults. */
+/** Returns the URL's own `options` last, so that they override the defaults. */
 function startupOptions({ options = '', ...session }: Readonly<Record<string, string | number>>): string {
   const set = Object.entries(session).map(([name, value]) => `-c ${name}=${String(value).replace(/[\\ ]/g, '\\$&')}`)
   return [...set, options].join(' ').trim()
@@ -83,7 +83,7 @@ function newPipelineConnection(client: Client, socket: ServerSocket, options: Op
     options.onLost?.(connection)
   }
   client.on('end', lost)
-  client.on('error', lost) // emitted while nothing runs; a running query receives the error itself
+  client.on('error', lost) // emitted only while no query runs
   client.on('notice', (notice) => options.onNotice?.(String(notice.message)))
   client.on('notification', ({ channel, payload = '' }) => options.onNotification?.(channel, payload))
   const pipeline = new PgPreparedPipeline(client)

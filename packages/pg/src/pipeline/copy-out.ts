@@ -1,6 +1,6 @@
 /**
- * Reads a `COPY … TO STDOUT` by taking its row messages off the connection before the driver (`pg`) parses them. This
- * costs a third of the driver's own stream, which separates every message and reads 8 KB at a time.
+ * Reads a `COPY … TO STDOUT` by taking rows off the connection before the driver (`pg`) parses them. This costs a third
+ * of the driver's own stream, which separates every message.
  */
 import type { Connection } from 'pg'
 import { TCP_TIMEOUTS } from '../connection.ts'
@@ -11,7 +11,7 @@ import { internalsOf, type PgConnection, PgQuery, toDriverError } from './driver
 import { RowInterceptor } from './intercept.ts'
 
 const COPY_DATA = 'd'
-/** A smaller buffer may share its memory with others. */
+/** The minimum size of buffers that are freed. A smaller one may share its memory. */
 const FREED_BYTES_MIN = 64 * 1024
 const nothing = () => undefined
 
@@ -39,8 +39,7 @@ class CopyOutStream extends PgQuery {
   /**
    * Yields CopyData messages (the byte 100, an int32 length that includes itself, a row) in chunks of up to half a
    * megabyte, which may begin and end inside a message. A chunk is valid until the next one is requested. Its memory is
-   * then freed immediately, because garbage collection would cost more. The socket is read only while a chunk is
-   * awaited.
+   * then freed, because garbage collection would cost more. Reads the socket only while a chunk is awaited.
    * @throws whatever the driver throws
    */
   async *chunks(): AsyncGenerator<Buffer, void, undefined> {
@@ -90,12 +89,11 @@ class CopyOutStream extends PgQuery {
   }
 }
 
-/** Resumes one waiting task per turn of the event loop, so that long reads leave room for other work in every turn. */
+/** Resumes one task per turn of the event loop, so that long reads leave room for other work. */
 class EventLoopYield {
   readonly #waiting: (() => void)[] = []
   #isScheduled = false
 
-  /** Resolves in the order of the calls. */
   next(): Promise<void> {
     return new Promise((resolve) => {
       this.#waiting.push(resolve)
@@ -116,25 +114,24 @@ class EventLoopYield {
   }
 }
 
-/** Options of a separate connection pool for long `COPY … TO STDOUT` reads, so that no mail waits behind a reader. */
+/** Configures the separate connections for `COPY … TO STDOUT`, so that no mail waits behind a reader. */
 interface CopyOutOptions {
   readonly applicationName: string
   /** Session settings, which override the defaults. */
   readonly settings: Readonly<Record<string, string | number>>
   readonly statementTimeoutMs: number
-  /** The number of idle connections that stay open. The caller limits how many reads run at the same time. */
+  /** The number of idle connections that stay open. Callers limit concurrent reads. */
   readonly idleMax: number
 }
 
 const CONNECT_TIMEOUT_MS = 5_000
-/** The length of a read from which `GcPressure` pays off, because allocating it costs one collection. */
+/** The size of a read from which `GcPressure` pays off, because its allocation costs a collection. */
 const LONG_BYTES = 8 * 2 ** 20
 
 export class CopyOutPool {
   readonly #url: string
   readonly #address: DatabaseAddress
   readonly #options: CopyOutOptions
-  /** The yield that all reads share. */
   readonly #yielder = new EventLoopYield()
   readonly #gcPressure = new GcPressure()
   readonly #idle: PgClientConnection[] = []
@@ -149,8 +146,8 @@ export class CopyOutPool {
   }
 
   /**
-   * Yields the output of one `COPY … TO STDOUT` like `CopyOutStream.chunks`: a chunk is valid until the next one is
-   * requested. Ending the iteration or aborting `signal` cancels the statement on the server immediately.
+   * Yields the output of a `COPY … TO STDOUT`, as `CopyOutStream.chunks` does. Ending the iteration or aborting
+   * `signal` cancels the statement.
    * @throws DatabaseError
    */
   async *read(statement: string, signal?: AbortSignal): AsyncGenerator<Buffer, void, undefined> {
@@ -219,17 +216,16 @@ export class CopyOutPool {
 const SESSION = {
   ...TCP_TIMEOUTS,
   lock_timeout: 1_000,
-  // Ends a killed broker's statement, so that its snapshot doesn't retain dead rows.
+  // ends a killed broker's statement, whose snapshot would retain dead rows
   client_connection_check_interval: 1_000,
 }
 
 const PRESSURE_BYTES = 256 * 2 ** 20
 
 /**
- * Makes garbage collection rarer during long reads. Bun collects whenever a quarter of the bytes that it counts are
- * new. A read's buffers reach this limit every 30 ms, and every second collection is a full one. This class allocates a
- * large buffer that Bun counts but that takes no memory, because nothing is ever written to it. Bun then collects a
- * sixth as often. The reads' own buffers don't depend on collection, because they are freed explicitly.
+ * Makes garbage collection six times rarer during long reads, whose buffers are freed explicitly. Bun collects whenever
+ * a quarter of the bytes that it counts are new. This large buffer counts but takes no memory, because nothing is
+ * written to it.
  */
 class GcPressure {
   #holders = 0
@@ -238,8 +234,7 @@ class GcPressure {
   /** Returns a function that releases the pressure; call it once. */
   hold(): () => void {
     this.#holders += 1
-    // A resizable buffer is newly mapped. Any other buffer may reuse memory, which would first be overwritten with
-    // zeros.
+    // A resizable buffer is newly mapped; any other could reuse memory and be overwritten with zeros.
     this.#bytes ??= new ArrayBuffer(PRESSURE_BYTES, { maxByteLength: PRESSURE_BYTES })
     return () => {
       this.#holders -= 1

@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream'
 import { type Client, type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
 import type { BackendKey } from '../socket.ts'
 
-/** Members of `Connection` that the driver's types omit. */
+/** The members of `Connection` that the driver's types omit. */
 export interface PgConnection {
   readonly stream: Duplex
   /** Sends a simple query. */
@@ -21,10 +21,7 @@ export function backendKeyOf(client: Client): Partial<BackendKey> {
   return { pid, secret }
 }
 
-/**
- * Returns the connected socket as one that the driver can "connect" again, because the driver calls `connect` and waits
- * for the event.
- */
+/** Returns the connected socket in a form that the driver can "connect". */
 export function adoptable(socket: Socket): Socket {
   const connect = () => {
     process.nextTick(() => socket.emit('connect'))
@@ -33,7 +30,7 @@ export function adoptable(socket: Socket): Socket {
   return Object.assign(socket, { connect })
 }
 
-/** Maps `pg` errors to the shape that `database-error.ts` reads. `severity` is localized, so the SQLSTATE decides. */
+/** Maps `pg` errors to the shape that `database-error.ts` reads. `severity` is localized, so use the SQLSTATE. */
 export function toDriverError(error: unknown): unknown {
   if (error instanceof ServerError) {
     const { code = '', message, constraint } = error
@@ -44,10 +41,7 @@ export function toDriverError(error: unknown): unknown {
   return { code: code ?? (message.startsWith('SASL') ? 'SASL' : 'CONNECTION_CLOSED'), message }
 }
 
-/**
- * Calls `then` after the next ReadyForQuery, because the driver warns about a query sent between an error and
- * ReadyForQuery.
- */
+/** Calls `then` after the next ReadyForQuery. The driver warns about an earlier query after an error. */
 function whenReady(connection: PgConnection, then: () => void): void {
   const ready = () => {
     for (const event of ENDS) connection.off(event, ready)
@@ -59,11 +53,11 @@ const ENDS = ['readyForQuery', 'end'] as const
 
 const nothing = () => undefined
 
-/** The callbacks that the driver calls for one query. Subclasses override the ones they need. */
+/** The driver's callbacks for one query, which subclasses override as needed. */
 export abstract class PgQuery implements Submittable {
   abstract submit(connection: Connection): void
   abstract handleReadyForQuery(): void
-  /** Called when the server is ready again after an error, or when the connection has ended. */
+  /** Called when the server is ready after an error, or the connection has ended. */
   protected abstract failed(error: unknown): void
 
   handleError(error: unknown, connection: Connection): void {

@@ -4,12 +4,12 @@
  */
 import type { Duplex } from 'node:stream'
 
-/** A message is a type byte, an int32 length that includes itself, and the content. */
+/** The size of a message's header: a type byte, and an int32 length that includes itself. */
 const HEADER_BYTES = 5
 
 type Take = (bytes: Buffer) => void
 
-/** Separates the messages of one type from all others, even if chunks end inside a message. */
+/** Separates messages of one type from all others, even if chunks end inside one. */
 export class MessageSplitter {
   readonly #type: number
   #left = 0
@@ -21,7 +21,7 @@ export class MessageSplitter {
     this.#type = type.charCodeAt(0)
   }
 
-  /** Passes on views in stream order. A view of rows may begin and end inside a message. */
+  /** Passes on views in stream order, which may begin and end inside a message. */
   take(chunk: Buffer, { rows, others }: { rows: Take; others: Take }): void {
     const bytes = this.#cutHeader.length === 0 ? chunk : Buffer.concat([this.#cutHeader, chunk])
     const give = (start: number, end: number) => {
@@ -43,12 +43,12 @@ export class MessageSplitter {
     this.#cutHeader = Buffer.from(bytes.subarray(at))
   }
 
-  /** The first bytes of a message whose header is still incomplete. */
+  /** The beginning of a message whose header is incomplete. */
   get cutHeader(): Buffer {
     return this.#cutHeader
   }
 
-  /** Returns the end of the current message, or of the chunk if that comes first. */
+  /** Returns the end of the current message or of the chunk, whichever is first. */
   #skip(bytes: Buffer, at: number): number {
     const skipped = Math.min(this.#left, bytes.length - at)
     this.#left -= skipped
@@ -83,7 +83,7 @@ export class RowInterceptor {
   }
 
   readonly #take = (chunk: Buffer): void => {
-    const others = (bytes: Buffer) => this.#driver(Buffer.from(bytes)) // a copy, because the driver keeps incomplete messages
+    const others = (bytes: Buffer) => this.#driver(Buffer.from(bytes)) // copies, because the driver keeps incomplete messages
     this.#messages.take(chunk, { rows: this.#rows, others })
     if (this.#isDetached) this.#restore(this.#stream!)
   }

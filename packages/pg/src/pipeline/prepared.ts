@@ -9,14 +9,13 @@ import { type ParameterValue, RequestBuffer } from './wire.ts'
 export interface PipelineStep {
   readonly text: string
   readonly parameters?: readonly ParameterValue[]
-  /** Replaces `values`. Contains all parameters in binary: for each, an int32 length (-1 for null) and its bytes. */
+  /** All parameters in binary, instead of `values`: for each, an int32 length (-1 for null) and its bytes. */
   readonly packed?: { readonly count: number; readonly bytes: Uint8Array }
   /** The input of a `COPY … FROM STDIN (FORMAT binary)`, with header and trailer. */
   readonly copied?: Uint8Array
   /**
-   * Receives the output of a `COPY … TO STDOUT`, which takes no parameters and does not stay prepared. The function
-   * receives one message for each row, as a view that is valid during the call. The first row's message begins with the
-   * header; the trailer has a separate message.
+   * Receives the output of a `COPY … TO STDOUT`, which takes no parameters and does not stay prepared. Called with one
+   * message per row, a view that is valid during the call. The first begins with the header; the trailer has its own.
    */
   readonly take?: (message: Buffer) => void
 }
@@ -44,7 +43,7 @@ type NamesOf<Signature extends string> = Signature extends `${infer First},${inf
 
 /**
  * Numbers the parameters of a statement: with the signature `shard uuid, epoch bigint`, `:epoch` becomes `$2::bigint`.
- * Call this when the module loads, because connections identify a prepared statement by its text.
+ * Call when the module loads: prepared statements are identified by their text.
  */
 export function sqlStatement<const Signature extends string>(
   signature: Signature,
@@ -68,16 +67,14 @@ export function sqlStatement<const Signature extends string>(
   return { text: numbered, bind }
 }
 
-/** Column values as text. */
 export type TextRow = readonly (string | null)[]
 
 export interface PreparedPipeline {
-  /** Runs all steps in one transaction; after an error the server skips the rest. Returns the rows of each step. */
+  /** Runs all steps in one transaction. After an error, the server skips the rest. Returns each step's rows. */
   run(steps: readonly PipelineStep[]): Promise<TextRow[][]>
   /**
-   * Runs one statement. Returns its DataRow messages in one buffer, which the caller owns. A message consists of the
-   * byte 68, an int32 length that includes itself, the number of columns as an int16, and for each column its length
-   * (int32, -1 for null) and its bytes.
+   * Runs one statement. Returns its DataRow messages in one buffer, which the caller owns. See `RowReader` for their
+   * format.
    */
   read(statement: Readonly<Pick<PipelineStep, 'text' | 'parameters'>>): Promise<Buffer>
 }
@@ -140,7 +137,7 @@ class StepsRun extends PgQuery {
     request.send((connection as unknown as PgConnection).stream)
   }
 
-  /** Does nothing, because the rows of the `COPY` were sent together with the statement. */
+  /** The rows of the `COPY` were sent with the statement. */
   override readonly handleCopyInResponse = ignore
   override handleDataRow({ fields }: { fields: TextRow }): void {
     this.#rowsOfStep.push(fields)
@@ -170,7 +167,7 @@ const ignore = () => undefined
 
 const DATA_ROW = 'D'
 
-/** Reads rows itself, because the driver would create a string for each column. */
+/** Reads rows itself, because the driver creates a string per column. */
 class BinaryRead extends PgQuery {
   readonly #statement: Pick<PipelineStep, 'text' | 'parameters'>
   readonly #state: ConnectionState
@@ -212,11 +209,11 @@ class BinaryRead extends PgQuery {
 
 interface Prepared {
   readonly name: string
-  /** `unknown` after a failed run: the server skips a Parse that follows an error, so the statement may not exist. */
+  /** `unknown` after a failed run, because the server skips a Parse that follows an error. */
   state: 'prepared' | 'unknown'
 }
 
-/** The statements that one connection has prepared, by their text. */
+/** The prepared statements of one connection, by text. */
 class PreparedStatements {
   readonly #byText = new Map<string, Prepared>()
   #fresh: Prepared[] = []

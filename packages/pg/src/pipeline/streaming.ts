@@ -16,7 +16,7 @@ export interface StreamingOptions {
   readonly session: Readonly<Record<string, string | number>>
 }
 
-/** `rowCount` is the server's count. It is set once the stream has ended. */
+/** `rowCount` is the server's count, set once the stream has ended. */
 export type CopyStream<Stream> = Stream & { readonly rowCount: number }
 
 export class StreamingConnection {
@@ -44,7 +44,7 @@ export class StreamingConnection {
     }
   }
 
-  /** Commits all statements that `body` runs, or none. @throws DatabaseError, and anything that `body` throws */
+  /** Commits all statements of `body`, or none. @throws DatabaseError, and the errors of `body` */
   async transaction<T>(body: () => Promise<T>, mode = 'read committed'): Promise<T> {
     await this.run(`begin isolation level ${mode}`)
     try {
@@ -65,7 +65,6 @@ export class StreamingConnection {
     return this.#client.query(copyFrom(statement))
   }
 
-  /** Maps an error from a `copyOut` or `copyIn` stream. */
   errorOf(error: unknown): Error {
     return statementError(toDriverError(error), this.#address)
   }

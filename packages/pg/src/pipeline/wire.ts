@@ -1,6 +1,6 @@
 /**
- * Builds the messages of a query in a reused buffer, one after another, and sends them in one write. The driver would
- * create up to three objects for each message and copy all rows again to join them.
+ * Builds the messages of a query in a reused buffer, and sends them in one write. The driver creates up to three
+ * objects per message and copies all rows.
  */
 import type { Duplex } from 'node:stream'
 
@@ -28,7 +28,6 @@ export class RequestBuffer {
     this.#end(start)
   }
 
-  /** Closes a prepared statement. */
   close(name: string): void {
     const start = this.#begin(CLOSE)
     this.#cString(`S${name}`)
@@ -76,7 +75,7 @@ export class RequestBuffer {
     this.#end(this.#begin(COPY_DONE))
   }
 
-  /** Sends the messages added since the last call, and a Sync. The buffer can be reused once the server replies. */
+  /** Sends the messages since the last call, and a Sync. The buffer is reusable once the server replies. */
   send(stream: Duplex): void {
     this.#end(this.#begin(SYNC))
     const request = this.#bytes.subarray(0, this.#at)
@@ -84,7 +83,7 @@ export class RequestBuffer {
     if (stream.writable) stream.write(request)
   }
 
-  /** Returns the offset of the length field. */
+  /** Starts a message. Returns the offset of its length. */
   #begin(kind: number): number {
     this.#room(5)[this.#at] = kind
     this.#at += 5

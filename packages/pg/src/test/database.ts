@@ -1,4 +1,4 @@
-/** For tests: creates databases on the server of the test run. */
+/** Creates databases for tests on the server of the run. */
 import { randomUUID } from 'node:crypto'
 import { inject } from 'vitest'
 import type { DatabaseError } from '../database-error.ts'
@@ -9,21 +9,18 @@ const DEADLOCK = '40P01'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The server's URL, and the name prefix of the run's databases. The template's name is the prefix itself. */
+    /** The server's URL, and the prefix of its databases' names, which is also the template's name. */
     sealpostTestServer: { url: string; prefix: string }
   }
 }
 
 export interface ScratchDatabase {
   url: string
-  /** Drops the database after ending all connections to it. */
+  /** Ends all connections to the database and drops it. */
   drop(): Promise<void>
 }
 
-/**
- * Options for the test's own statements: long timeouts for a busy machine, and no probes that would close a slow
- * connection.
- */
+/** Options for tests on a busy machine: long timeouts, and no probes that close a slow connection. */
 export const unhurried = {
   connectTimeoutMs: 60_000,
   statementTimeoutMs: 60_000,
@@ -32,14 +29,12 @@ export const unhurried = {
   settings: { lock_timeout: '60s', idle_in_transaction_session_timeout: 0 },
 } satisfies DatabaseOptions
 
-/** Creates a database without tables. */
 export function emptyDatabase(): Promise<ScratchDatabase> {
   return copyDatabase('template0')
 }
 
 /**
- * Copies a database; nothing may be connected to the template. `rights` returns statements that grant privileges on the
- * new database, because they are not copied.
+ * Copies a database to which nothing is connected. `rights` returns grants for the copy, because they are not copied.
  */
 export async function copyDatabase(template: string, rights?: (name: string) => string): Promise<ScratchDatabase> {
   const server = inject('sealpostTestServer')
@@ -58,9 +53,7 @@ async function onServer(url: string, statements: readonly string[]): Promise<voi
   }
 }
 
-/**
- * Repeats a statement that the server rolled back: tests that change databases and roles at the same time can deadlock.
- */
+/** Repeats a statement after a deadlock, which concurrent changes of databases and roles can cause. */
 async function runAgain(db: Database, statement: string, attempts = 5): Promise<void> {
   try {
     await db.run((sql) => sql.unsafe(statement))

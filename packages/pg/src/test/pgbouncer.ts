@@ -1,4 +1,4 @@
-/** For tests: starts a PgBouncer in front of a Postgres server, on a free loopback port. */
+/** Starts a PgBouncer for tests in front of a Postgres server, on a free loopback port. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { chmodSync, existsSync } from 'node:fs'
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -8,14 +8,14 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 
 const PROGRAM = ['/usr/sbin/pgbouncer', '/usr/bin/pgbouncer'].find((path) => existsSync(path)) ?? null
-/** Whether tests that need PgBouncer are skipped. They are never skipped in CI, where PgBouncer is installed. */
+/** Whether PgBouncer tests are skipped, which CI never does. */
 export const isPgBouncerMissing = PROGRAM === null && process.env.CI !== 'true'
-/** PgBouncer refuses to run as root. */
+/** The account for PgBouncer, which refuses to run as root. */
 const ACCOUNT =
   process.getuid?.() === 0 ? ['/usr/bin/setpriv', '--reuid=nobody', '--regid=nogroup', '--clear-groups'] : []
 const DIE_WITH_PARENT = existsSync('/usr/bin/setpriv') ? ['/usr/bin/setpriv', '--pdeathsig', 'KILL'] : []
 
-/** The startup parameters of a broker's connections, which an operator has to list in PgBouncer's configuration. */
+/** The startup parameters of a broker's connections, which PgBouncer's configuration must list. */
 export const STARTUP_PARAMETERS = [
   ...['extra_float_digits', 'options', 'synchronous_commit', 'statement_timeout', 'lock_timeout', 'plan_cache_mode'],
   ...['idle_in_transaction_session_timeout', 'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count'],
@@ -24,7 +24,7 @@ export const STARTUP_PARAMETERS = [
 
 export interface PgBouncerOptions {
   readonly mode: 'session' | 'transaction'
-  /** Startup parameters that PgBouncer drops silently; any other unknown parameter ends the connection. */
+  /** Startup parameters that PgBouncer drops silently; another unknown one ends the connection. */
   readonly ignored?: readonly string[]
   /** How long a client waits for a server connection. */
   readonly waitSeconds?: number

@@ -7,9 +7,7 @@ import * as fc from 'fast-check'
 import type { Frame, FrameKind } from '../frames.ts'
 import type { Shape } from '../layout.ts'
 
-/**
- * Returns an arbitrary for frames of this kind. It often generates the ends of ranges, and rarely long blobs and lists.
- */
+/** Returns an arbitrary for frames of this kind. Prefers the ends of ranges, and short blobs and lists. */
 export function frameOf(kind: FrameKind): fc.Arbitrary<Frame> {
   return valueFor(kind.body.shape).map((body) => ({ ...(body as object), type: kind.type }) as Frame)
 }

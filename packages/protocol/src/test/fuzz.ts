@@ -48,7 +48,7 @@ export function fuzz({ seed, inputs }: FuzzOptions): FuzzReport {
   return { accepted, reasons }
 }
 
-/** Matches every reason that the decoders give. Reasons are fixed strings, so they can't quote the input. */
+/** Matches all reasons of the decoders, which are fixed strings, so that none quotes the input. */
 export const REASON =
   /^(?:wrong form|frame too long|nested too deep|type not first|unknown frame|cut short|trailing bytes|not JSON|not an object|unknown or missing key|missing key|not a list|not a flag|not a token|not base64url|unknown choice|integer over 2\^53 - 1|not an integer in 0\.\.\d+|not \d+ bytes of lower-case hex|not \d+\.\.\d+ bytes|not \d+\.\.\d+ items)$/
 
@@ -60,8 +60,7 @@ function checkDecoded(form: Form, wire: Uint8Array | string, decoded: Decoded<Fr
   const { frame } = decoded
   const kind = kindsByType.get(frame.type)!
   checkKeys({ ...frame, type: undefined }, kind.body.shape, ['type'])
-  // A value has only one binary encoding. JSON allows white space, other key orders and other spellings of numbers, so
-  // there the value is encoded again.
+  // A value has one binary encoding, but several in JSON, so compare encodings of the decoded frame.
   const bytes = encodeBinary(frame)
   if (form === 'binary' && toHex(bytes) !== toHex(wire as Uint8Array)) throw new Error('accepted, but not canonical')
   const decode = isClientFrame(frame) ? decodeClientFrame : decodeServerFrame
@@ -81,7 +80,7 @@ function checkKeys(value: unknown, shape: Shape, more: readonly string[] = []): 
 }
 
 const isClientFrame = ({ type }: Frame) => clientTypes.has(type)
-/** Half of the inputs start from these samples; the others are generated from the table. */
+/** Samples from which half of the inputs start; the others are generated. */
 const corpus: readonly Frame[] = samples.map(({ frame }) => frame)
 const kinds = [...serverFrames, ...clientFrames]
 const kindsByType = new Map(kinds.map((kind) => [kind.type, kind]))
@@ -105,7 +104,7 @@ function rawWire(random: Random, form: Form): Uint8Array | string {
 }
 const LETTERS = '{}[]",:0123456789eE+-.\\ \ntruefalsé\u0000'
 
-/** Values that occur in inputs more often than random choice would produce them. */
+/** Values that inputs contain especially often. */
 export interface Known {
   readonly integers: readonly number[]
   readonly hex: readonly string[]

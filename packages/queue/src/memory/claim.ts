@@ -1,4 +1,3 @@
-/** Implements the statements `CLAIM`, `COLLECT` and `CLAIM_POOLS` in plain code. */
 import {
   ALONE_AFTER_ATTEMPTS,
   byPlace,
@@ -36,8 +35,7 @@ interface Place {
 }
 
 /**
- * Implements `CLAIM` for a current session. `gone` contains rows that are picked but not returned, because the
- * statement sees an older snapshot.
+ * Implements `CLAIM` for a current session. `gone` contains removed rows that the statement's snapshot still contains.
  */
 export function claimFor(
   { store, options }: Place,
@@ -102,7 +100,6 @@ function sizeOf(store: MemoryDatabase, row: StoredDelivery): number {
   return row.envelope.length + (row.bodyId === null ? 0 : store.bodies.get(bodyKey(row))!.bytes.length)
 }
 
-/** Implements the statements of `sql/pools.ts` in plain code. */
 export class MemoryPools {
   private readonly store: MemoryDatabase
   private readonly shard: ShardId
@@ -207,7 +204,7 @@ export class MemoryPools {
 
 const NO_POOL: StoredPool = { epoch: 0, members: [] }
 
-/** A lease that ends later than this counts as lapsed, as in `sql/parts.ts`. */
+/** The remaining time above which a lease counts as lapsed, as in `sql/parts.ts`. */
 export const LEASE_FUTURE_MAX_MS = 5 * 60_000
 
 export function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
@@ -225,7 +222,7 @@ export function isLapsed({ lease }: StoredDelivery, epoch: number, nowMs: Millis
   return lease !== null && lease.epoch === epoch && lease.untilMs <= nowMs
 }
 
-/** Returns the rows up to and including the one that reaches the limit. */
+/** Returns the rows up to and including the one that reaches the byte limit. */
 export function withinBytes(
   rows: readonly StoredDelivery[],
   limitBytes: number,
@@ -247,7 +244,7 @@ export function wantsReceipt({ terms }: StoredDelivery): boolean {
   return marking?.kind === 'terms' && marking.terms.receipts !== 'none'
 }
 
-/** Sorts rows by virtual time, the order in which a claim picks them. They are pushed in another order (`byPlace`). */
+/** Sorts rows by virtual time, in which a claim picks them; pushes use `byPlace`. */
 export function byVirtualTime(rows: readonly StoredDelivery[], turns: VirtualTimes): StoredDelivery[] {
   const counts = [0, 0, 0]
   return rows
@@ -278,7 +275,7 @@ export function hasFailedTooOften(
   )
 }
 
-/** Returns whether the session with this epoch holds the lease and, in a pool, whether this member holds it. */
+/** Returns whether the session with this epoch, and in a pool this member, holds the lease. */
 export const isHeldBy = (
   row: StoredDelivery | undefined,
   { holder }: DeliveryRef,

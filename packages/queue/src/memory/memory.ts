@@ -1,7 +1,7 @@
 /**
- * Implements the queue without a database: each statement of `sql/` is plain code, for the simulator and for tests. The
- * store and its shards are synchronous, so that the caller decides when a statement is applied, and whether and when
- * its reply arrives. `MemoryQueue` wraps them in promises.
+ * Implements the queue without a database, for the simulator and for tests: each statement of `sql/` is plain code. It
+ * is synchronous, so that the caller decides when a statement is applied and its reply arrives. `MemoryQueue` wraps
+ * them in promises.
  */
 import {
   type Append,
@@ -85,7 +85,7 @@ export * from './store.ts'
 const BODY_YOUNG_MS = 10 * 60_000
 const RECEIPT_TTL_MS = 14 * 86_400_000
 
-/** The statements of one shard; each is atomic. */
+/** The statements of one shard, each atomic. */
 export class MemoryShard {
   readonly store: MemoryDatabase
   readonly shard: ShardId
@@ -127,7 +127,7 @@ export class MemoryShard {
     return this.ids.take(count)!
   }
 
-  /** Leaves uncertain appends pending. In a large commit, a single uncertain append leaves all appends pending. */
+  /** Leaves uncertain appends pending; in a large commit, one of them leaves all pending. */
   private storeOptimistically(certain: CertainBatch, nowMs: Millis): StatementOutcome[] {
     const { appends } = certain
     if (appends.length === 0) return []
@@ -138,7 +138,7 @@ export class MemoryShard {
     const areAllSure =
       isSingly || (this.areBodiesNew(appends) && appends.every((append) => this.isSure(append, parties)))
     if (areAllSure) this.keepBodies(appends)
-    // Determined before any append is stored, because deliveries of the same commit don't count as older ones.
+    // Decide before storing any, because deliveries of the same commit don't count as older ones.
     const isStored = appends.map((append) => areAllSure && (!isSingly || this.isSure(append, parties)))
     return appends.map((append, i): StatementOutcome => {
       if (!isStored[i]!) return PENDING
@@ -151,8 +151,7 @@ export class MemoryShard {
   }
 
   /**
-   * Returns whether the sender's mark is known, both parties are members, and the lease would not overtake an older
-   * delivery.
+   * Returns whether the sender's mark is known, both parties are members, and the lease overtakes no older delivery.
    */
   private isSure(append: Append, parties: Parties): boolean {
     const recipient = parties.find(append.meshId, append.recipient)
@@ -160,7 +159,7 @@ export class MemoryShard {
     return this.isValid(append) && this.isMarkKnown(append) && (!isLeased || this.isCaughtUp(recipient, append.sender))
   }
 
-  /** Implements `COMMIT_CHECKED`. The appends have distinct envelope ids. */
+  /** Implements `COMMIT_CHECKED` for distinct envelope ids. */
   commitChecked(appends: readonly Append[]): StatementOutcomes {
     const { nowMs } = this.store
     const firstId = this.store.drawBlock() * ID_BLOCK + 1
@@ -190,7 +189,7 @@ export class MemoryShard {
     return { outcomes: decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
 
-  /** `asOf` is the store's version when the statement began, if other statements were applied since then. */
+  /** `asOf`: the version of the store when the statement began, which it may have left since. */
   claim(wants: readonly Want[], asOf = this.store.version): Claimed[] {
     return wants.map((want) => {
       const { session } = want
@@ -355,7 +354,7 @@ export class MemoryShard {
     return known?.envelopeId === envelopeId && known.ctid === place
   }
 
-  /** Writes one ledger row per sender and time bucket. */
+  /** Writes a ledger row per sender and time bucket. */
   private remember(appends: readonly Append[], decisions: readonly StatementOutcome[]): void {
     const rows = new Map<string, { meshId: MeshId; entries: LedgerRow['entries'][number][]; fromMs: Millis }>()
     appends.forEach(({ meshId, sender, recipient, priority, envelopeId, envelope, notBeforeMs }, i) => {
@@ -364,7 +363,7 @@ export class MemoryShard {
       const group = `${meshId} ${sender} ${secondOf(envelopeId)}`
       const row = rows.get(group) ?? { meshId, entries: [], fromMs: this.store.nowMs }
       row.fromMs = Math.max(row.fromMs, notBeforeMs)
-      rows.delete(group) // a row is as old as its last envelope
+      rows.delete(group) // moves the row to the end, because it is as old as its last envelope
       rows.set(group, row)
       const ref = { meshId, recipient, priority, id: outcome.id }
       row.entries.push({ key: ledgerKey(sender, envelopeId), ref, envelope })
@@ -448,7 +447,7 @@ export class MemoryShard {
     this.sendReceipts(withReceipt)
   }
 
-  /** Queues a receipt for each sender that asked for one. */
+  /** Queues a receipt for each sender that requested one. */
   private sendReceipts(ended: readonly { row: StoredDelivery; event: ReceiptEvent }[]): void {
     const { nowMs } = this.store
     const wanted = ended.filter(({ row }) => wantsReceipt(row)).sort((a, b) => a.row.id - b.row.id)

@@ -39,9 +39,7 @@ export interface StoredDelivery extends DeliveryRef {
   attempts: number
   failedAttempts: number
   firstFailedAttemptAtMs: Millis | null
-  /**
-   * A lease without an epoch is the pause before the next attempt. Only a pool's delivery has a lease with a holder.
-   */
+  /** Without an epoch, the lease is the pause before the next attempt. Only in a pool does it have a holder. */
   lease: { readonly epoch: number | null; readonly untilMs: Millis; readonly holder?: PeerNo } | null
 }
 
@@ -74,7 +72,7 @@ interface StoredSession {
   shard: ShardId | null
   epoch: number
   openedEpoch: number
-  /** Whether another statement has locked the row, so that claims skip it. */
+  /** Whether claims skip the row, because another statement has locked it. */
   isLocked: boolean
 }
 
@@ -85,7 +83,7 @@ export interface StoredMember {
   readonly session: StoredSession
   readonly deliveries: StoredDelivery[]
   lastEnvelopeId: EnvelopeId
-  /** The number of changes to the sender's mark. It stands in for the `ctid`. */
+  /** The number of changes to the sender's mark, in place of its `ctid`. */
   markMoves: number
   isRevoked: boolean
   isPool: boolean
@@ -96,11 +94,11 @@ export interface StoredPool {
   readonly members: readonly PeerNo[]
 }
 
-/** The envelopes that one commit stored for one sender, with ids in the same time bucket. */
+/** The envelopes that one commit stored for one sender and time bucket. */
 export interface LedgerRow {
   readonly entries: readonly { readonly key: string; readonly ref: DeliveryRef; readonly envelope: Uint8Array }[]
   keepUntilMs: Millis
-  /** Orders rows with the same time by the order in which they were written. */
+  /** Orders rows with the same time. */
   writtenNo: number
 }
 
@@ -119,13 +117,10 @@ interface StoredSpace {
 
 export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
 
-/**
- * The number of removed rows that are remembered. A small number is enough, because a statement overlaps with few
- * others.
- */
+/** The number of removed rows that are remembered, because few statements overlap. */
 const REMOVED_MAX = 256
 
-/** The database that several shards share. `clock` is the database clock. */
+/** The database that several shards share. `clock` returns its time. */
 export class MemoryDatabase {
   readonly deadLetters: StoredDeadLetter[] = []
   readonly bodies = new Map<string, StoredBody>()
@@ -155,7 +150,6 @@ export class MemoryDatabase {
     this.meshes.set(meshId, { ...tables, ledger: new Set(), ledgerByKey: new Map() })
   }
 
-  /** `peer` is the peer's number, by default the next free one. */
   addMember(meshId: MeshId, binding: KeyBindingEntry, peer = (this.lastPeer + 1) as PeerNo): PeerNo {
     const mesh = this.meshes.get(meshId)
     assert(mesh && !mesh.byKey.has(binding.peer) && !mesh.members.has(peer), 'a member is added once, to a mesh')
@@ -185,7 +179,7 @@ export class MemoryDatabase {
     return pool
   }
 
-  /** Creates or changes a space. Without `members`, the space keeps messages from all members of the mesh. */
+  /** Creates or changes a space. Without `members`, it records messages from all members of the mesh. */
   setSpace(meshId: MeshId, spaceId: SpaceId, space: Omit<StoredSpace, 'events'> & { keepsMessages: boolean }): void {
     const { keepsMessages, members } = space
     const events = this.eventsOf(meshId, spaceId) ?? []
@@ -193,7 +187,7 @@ export class MemoryDatabase {
     else this.spaces.delete(meshId + spaceId)
   }
 
-  /** Returns undefined for a space that keeps no messages. */
+  /** Returns undefined for a space that records no messages. */
   eventsOf(meshId: MeshId, spaceId: SpaceId): StoredMessage[] | undefined {
     return this.spaces.get(meshId + spaceId)?.events
   }
@@ -210,7 +204,7 @@ export class MemoryDatabase {
     this.find(meshId, peer)!.isRevoked = true
   }
 
-  /** Locks the peer's session row, as another statement would, until `unlock`. */
+  /** Locks the peer's session row, as a concurrent statement would, until `unlock`. */
   lock(meshId: MeshId, peer: PeerNo): void {
     this.find(meshId, peer)!.session.isLocked = true
   }
@@ -227,7 +221,6 @@ export class MemoryDatabase {
     return this.meshes.get(meshId)?.byKey.get(peerKey)
   }
 
-  /** Returns keys of members that are not revoked, in ascending order. */
   keysAfter(meshId: MeshId, after: PeerKey, limit: number): PeerKey[] {
     const members = [...(this.meshes.get(meshId)?.byKey.values() ?? [])].filter(
       (member) => !(member.isRevoked || member.isPool),
@@ -299,7 +292,6 @@ export class MemoryDatabase {
     this.bodies.set(key, { ...body, ...this.bodies.get(key), storedAtMs: body.storedAtMs })
   }
 
-  /** Returns the delivery in the form that a claim returns. */
   deliveryOf(row: StoredDelivery): Delivery {
     return {
       id: row.id,
@@ -344,14 +336,14 @@ export class MemoryDatabase {
     if (this.removed.length > REMOVED_MAX) this.removed.shift()
   }
 
-  /** Returns removed rows that a statement with a snapshot of this version still sees but can no longer change. */
+  /** Returns the removed rows that a statement with a snapshot of this version still sees. */
   removedSince(version: number, { meshId, peer }: StoredMember): StoredDelivery[] {
     const isOfPeer = ({ row }: { row: StoredDelivery }) => row.meshId === meshId && row.recipient === peer
     return this.removed.filter((one) => one.version > version && isOfPeer(one)).map(({ row }) => row)
   }
 }
 
-/** The binding of a pool, which has no provable key. */
+/** The binding of a pool, which has no key to authenticate. */
 const NO_BINDING = { boxKey: new Uint8Array(32), boxEpoch: 0, notAfterMs: 0, signature: new Uint8Array(64) }
 
 /** Returns whether `a` follows `b` in the queue's primary-key order. */
@@ -372,7 +364,7 @@ export const bodyKey = (of: { meshId: MeshId; sender: PeerNo; bodyId: string | n
 export interface StoredMessage {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
-  /** Numbers the messages of each space from 1. */
+  /** The position among the messages of the space, from 1. */
   readonly seq: number
   readonly sender: PeerNo
   readonly bodyId: string
@@ -380,7 +372,6 @@ export interface StoredMessage {
   readonly body: Uint8Array
 }
 
-/** Implements the statement `RECORD_MESSAGES`. */
 export function keepMessages(store: MemoryDatabase, appends: readonly Append[]): void {
   const messages = recordedMessagesOf(appends)
   if (messages.length === 0) return
@@ -418,7 +409,7 @@ export function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number],
   return { status: isSame ? 'duplicate' : 'id_reused' }
 }
 
-/** Returns a value like the mark's `ctid`: it changes when the mark changes. */
+/** Returns a substitute for the mark's `ctid`, which changes with the mark. */
 const placeOf = ({ markMoves }: StoredMember): string => String(markMoves)
 export const markOf = (member: StoredMember): SenderMark => ({
   envelopeId: member.lastEnvelopeId,

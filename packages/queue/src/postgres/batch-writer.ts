@@ -1,6 +1,6 @@
 /**
- * Writes a batch in Postgres' binary formats: the rows of a `COPY`, and the parameters of `ADMIT` and `STORE_ONE`. Each
- * method returns steps of a commit. Their bytes are valid until the method is called again.
+ * Writes a batch in Postgres' binary formats: the rows of a `COPY`, and the parameters of `ADMIT` and `STORE_ONE`.
+ * Returned steps are valid until their method is called again.
  */
 import type { PipelineStep } from '@sealpost/pg'
 import type { Append } from '@sealpost/protocol'
@@ -14,10 +14,10 @@ import type { SenderMarks } from './shard-memory.ts'
 export interface DecidedBatch {
   readonly appends: readonly Append[]
   readonly senders: readonly Party[]
-  /** For each append, whether its lease on insert is admitted. */
+  /** Whether the lease on insert of each append is admitted. */
   readonly isLeased: readonly boolean[]
   readonly firstId: number
-  /** The database clock as this shard estimates it. */
+  /** The estimated database clock. */
   readonly nowMs: Millis
 }
 
@@ -30,7 +30,7 @@ interface WriterParts {
 const ADMIT_PARAMETERS = 21
 const STORE_ONE_PARAMETERS = 22
 
-/** Writes one commit at a time: the next one begins once this one has an outcome or its connection is lost. */
+/** Writes one commit at a time, until its outcome is known or its connection is lost. */
 export class BatchWriter {
   readonly #parts: WriterParts
   readonly #queue = new BinaryWriter()
@@ -42,7 +42,7 @@ export class BatchWriter {
     this.#parts = parts
   }
 
-  /** If the database already has a body, the optimistic commit fails; the checked commit then keeps the stored body. */
+  /** Fails on an existing body, which the checked commit then keeps. */
   bodyRows(appends: readonly Append[]): PipelineStep {
     const rows = this.#bodies
     rows.beginCopy()
@@ -128,7 +128,7 @@ export class BatchWriter {
     this.#parameters.float8(failedAttemptsSpanMs / 1000)
   }
 
-  /** Returns a `STORE_ONE` step for each sender's only append, in the order in which all shards lock. */
+  /** Returns a `STORE_ONE` step per append, in the order in which all shards lock. */
   singles(batch: DecidedBatch): PipelineStep[] {
     this.#parameters.begin()
     return batch.senders.map((sender) => this.#single(batch, sender))
@@ -164,7 +164,7 @@ export class BatchWriter {
     return { text: statements.STORE_ONE.text, packed: { count: STORE_ONE_PARAMETERS, bytes: values.cut() } }
   }
 
-  /** Writes one ledger row per sender and time bucket. */
+  /** Writes a ledger row per sender and time bucket. */
   ledgerRows(batch: DecidedBatch): PipelineStep {
     const rows = this.#ledger
     const secondAt = (place: number) => secondOf(batch.appends[place]!.envelopeId)
@@ -212,13 +212,12 @@ function writeLease(row: BinaryWriter, epoch: number, untilMs: Millis): void {
   row.instant(untilMs)
 }
 
-/** Ranges of a list, with positions from 1. */
+/** Ranges of a list, counted from 1. */
 interface Ranges {
   readonly firsts: readonly number[]
   readonly lasts: readonly number[]
 }
 
-/** The parties sorted by mesh and number, with the range of each mesh. */
 interface PartiesByMesh extends Ranges {
   readonly parties: readonly Party[]
   readonly meshes: readonly MeshId[]

@@ -1,6 +1,6 @@
 /**
- * Encodes and decodes Postgres' binary formats: arrays, rows of a `COPY`, and rows of a result. Postgres parses binary
- * arrays three times as fast as text arrays, and bytes need no conversion to hex. Integers are big-endian.
+ * Encodes and decodes Postgres' binary formats: arrays, `COPY` rows and result rows. Postgres parses binary arrays
+ * three times as fast as text.
  */
 import { arrayLiteral } from '@sealpost/pg'
 import type { Delivery, DeliveryRef } from '@sealpost/protocol'
@@ -11,12 +11,10 @@ const ELEMENT = { int2: 21, int4: 23, int8: 20, tid: 27, uuid: 2950 } as const
 
 export const int2s = (values: readonly number[]): Uint8Array => array('int2', 2, values, putInt2)
 export const int4s = (values: readonly number[]): Uint8Array => array('int4', 4, values, putInt4)
-/** Returns an array of safe integers. */
 export const int8s = (values: readonly number[]): Uint8Array => array('int8', 8, values, putInt8)
-/** Returns an array of `uuid` from ids of 32 hex digits. */
 export const uuids = (values: readonly string[]): Uint8Array => array('uuid', 16, values, putUuid)
 
-/** Writes bytes from front to back into a reused buffer that grows as needed. */
+/** Writes bytes into a reused buffer that grows as needed. */
 export class BinaryWriter {
   private buffer = Buffer.allocUnsafeSlow(64 * 1024)
   private at = 0
@@ -29,12 +27,12 @@ export class BinaryWriter {
     return written
   }
 
-  /** Starts a request of several parts; `cut` returns each part. */
+  /** Starts a request of several parts, each returned by `cut`. */
   begin(): void {
     this.at = 0
     this.cutAt = 0
   }
-  /** Returns the bytes written since the last call of `cut` or `begin`. They are valid until the next `begin`. */
+  /** Returns the bytes since the last `cut` or `begin`. They are valid until the next `begin`. */
   cut(): Uint8Array {
     const from = this.cutAt
     this.cutAt = this.at
@@ -52,7 +50,7 @@ export class BinaryWriter {
     this.at += value.length
   }
 
-  /** Like the methods below, writes one column of a row: its length, then its bytes. */
+  /** Writes a column, like the methods below: its length, then its bytes. */
   int2(value: number): void {
     this.int32(2)
     this.int16(value)
@@ -101,15 +99,14 @@ export class BinaryWriter {
   null(): void {
     this.int32(-1)
   }
-  /** Writes an array; `write` writes each item as a column. */
   array<T>(type: keyof typeof ELEMENT, items: readonly T[], write: (item: T) => void): void {
     const lengthAt = this.at
     this.int32(0)
     this.int32(1) // dimensions
-    this.int32(0) // the array has no nulls
+    this.int32(0) // has no nulls
     this.int32(ELEMENT[type])
     this.int32(items.length)
-    this.int32(1) // the index of the first element
+    this.int32(1) // lower bound
     for (const item of items) write(item)
     this.buffer.writeInt32BE(this.at - lengthAt - 4, lengthAt)
   }
@@ -140,11 +137,11 @@ type Put<T> = (into: Buffer, value: T, at: number) => void
 function array<T>(type: keyof typeof ELEMENT, size: number, values: readonly T[], put: Put<T>): Uint8Array {
   const into = Buffer.allocUnsafe(values.length === 0 ? 12 : 20 + values.length * (4 + size))
   into.writeInt32BE(values.length === 0 ? 0 : 1, 0) // dimensions
-  into.writeInt32BE(0, 4) // the array has no nulls
+  into.writeInt32BE(0, 4) // has no nulls
   into.writeInt32BE(ELEMENT[type], 8)
   if (values.length === 0) return into
   into.writeInt32BE(values.length, 12)
-  into.writeInt32BE(1, 16) // the index of the first element
+  into.writeInt32BE(1, 16) // lower bound
   let at = 20
   for (const value of values) {
     into.writeInt32BE(size, at)
@@ -169,9 +166,8 @@ function putUuid(into: Buffer, hex: string, at: number): void {
 }
 
 /**
- * Reads the messages of a binary result, and the columns of each row in order. Skips unread columns. A message contains
- * a byte for its kind, an int32 length that includes itself, the number of columns as an int16, and for each column its
- * length (-1 for null) and its bytes.
+ * Reads the columns of each row in order, and skips unread ones. A row's message is a type byte, an int32 length that
+ * includes itself, an int16 number of columns, and for each its length (-1 for null) and bytes.
  */
 export class RowReader {
   private readonly rows: Buffer
@@ -198,7 +194,6 @@ export class RowReader {
   int4(): number {
     return this.rows.readInt32BE(this.column() - 4)
   }
-  /** Reads a safe integer. */
   int8(): number {
     const end = this.column()
     return this.rows.readInt32BE(end - 8) * 0x100000000 + this.rows.readUInt32BE(end - 4)
@@ -229,7 +224,7 @@ export class RowReader {
     return end < from ? null : this.rows.subarray(from, end)
   }
 
-  /** Skips a column. Returns the column's end, or one less than the column's start if it is null. */
+  /** Skips a column. Returns its end, or for null one less than its start. */
   private column(): number {
     const length = this.rows.readInt32BE(this.at)
     this.at += 4 + Math.max(length, 0)
@@ -237,7 +232,6 @@ export class RowReader {
   }
 }
 
-/** Reads the columns of `deliveryColumns`. */
 export function readDelivery(row: RowReader, attempt: number): Delivery {
   return {
     id: row.int8() as DeliveryId,
@@ -252,10 +246,10 @@ export function readDelivery(row: RowReader, attempt: number): Delivery {
   }
 }
 
-/** Formats an array of numbers or hex ids as text; the items need no quotes. */
+/** Formats an array of numbers or hex ids, which need no quotes. */
 export const arrayOf = (items: readonly (string | number | bigint | boolean)[]): string => `{${items.join()}}`
 
-/** Returns the deliveries as values for `DELIVERIES`, in text format. */
+/** Returns values for `DELIVERIES`, in text format. */
 export const keysOf = (deliveries: readonly DeliveryRef[]) => ({
   meshes: arrayOf(deliveries.map(({ meshId }) => meshId)),
   recipients: arrayOf(deliveries.map(({ recipient }) => recipient)),
@@ -263,7 +257,7 @@ export const keysOf = (deliveries: readonly DeliveryRef[]) => ({
   ids: arrayOf(deliveries.map(({ id }) => id)),
 })
 
-/** Returns the deliveries as values for `HELD`, in text format. */
+/** Returns values for `HELD`, in text format. */
 export const heldBy = (all: readonly { delivery: DeliveryRef; epoch: number }[]) => ({
   ...keysOf(all.map(({ delivery }) => delivery)),
   epochs: arrayOf(all.map(({ epoch }) => epoch)),

@@ -19,7 +19,6 @@ type ClaimOptions = Pick<QueueOptions, 'leaseMs' | 'failedAttemptsMax' | 'failed
   readonly shard: ShardId
 }
 
-/** Runs `CLAIM`. The results are in the order of the wants. */
 export async function claim(db: Pipeline, wants: readonly Want[], options: ClaimOptions): Promise<Claimed[]> {
   const statement = CLAIM.bind({
     ...shardAndLimits(options),
@@ -47,12 +46,11 @@ export async function claim(db: Pipeline, wants: readonly Want[], options: Claim
 
 interface ClaimResult {
   status: Claimed['status']
-  /** The number of deliveries that the statement saw as ready, up to the want's limit. */
+  /** The number of ready deliveries that the statement saw, up to the want's limit. */
   picked: number
   readonly deliveries: Delivery[]
 }
 
-/** Runs `COLLECT`. The results are in the order of the wants. */
 export async function collect(
   db: Pipeline,
   wants: readonly RemoteWant[],
@@ -76,7 +74,7 @@ export async function collect(
   return wants.map((want, i) => collectedOf(want, results[i]))
 }
 
-/** The deliveries of a session that is still current, up to the first one that only a claim may take. */
+/** The deliveries of a current session, up to the first that only a claim can take. */
 interface CollectResult {
   readonly deliveries: Delivery[]
   isBarred: boolean
@@ -89,7 +87,6 @@ function collectedOf({ limit, limitBytes }: RemoteWant, result: CollectResult | 
   return { status: 'collected', deliveries, hasMore: isBarred || deliveries.length >= limit || byteCount >= limitBytes }
 }
 
-/** Runs `CLAIM_POOLS`. The results are in the order of the wants. */
 export async function claimPools(
   db: Pipeline,
   wants: readonly PoolWant[],
@@ -154,7 +151,7 @@ const turnsOf = (wants: readonly Pick<Want, 'virtualTimes'>[]) => ({
 
 const QUEUE_KEY = 'message_queue_mesh_id_recipient_priority_id_pk'
 
-/** The server's plan for the claim, to diagnose slow claims. */
+/** The server's plan for the claim. */
 interface ClaimPlan {
   /** Whether the plan walks the queue's primary key and scans no table. */
   readonly isGood: boolean
@@ -168,7 +165,7 @@ export async function claimPlanOf(databaseUrl: string): Promise<ClaimPlan> {
   const db = await openDatabase(databaseUrl, { connections: 1, applicationName: 'sealpost doctor', settings: SESSION })
   try {
     const text = await explain(db)
-    // A scan of `mesh` is expected: it has one row for each mesh.
+    // `mesh` has one row per mesh, so its scan is expected.
     const scanned = [...text.matchAll(/Seq Scan on (\w+)/g)]
       .map(([, table]) => table!)
       .filter((name) => name !== 'mesh')
@@ -182,7 +179,7 @@ async function explain(db: Database): Promise<string> {
   const { text } = CLAIM
   const count = Math.max(...[...text.matchAll(/\$(\d+)/g)].map((match) => Number(match[1])))
   const nothing = Array.from({ length: count }, () => 'null').join()
-  // The steps are sent together, so that `explain` runs on the connection that prepared the statement.
+  // `explain` must run on the connection that prepared the statement, so send the steps together.
   const steps = `prepare sealpost_claim as ${text}; explain (costs off) execute sealpost_claim(${nothing}); deallocate sealpost_claim`
   const rows = await db.run((sql) => sql.unsafe(steps).simple())
   return (rows.flat() as { 'QUERY PLAN'?: string }[]).map((row) => row['QUERY PLAN'] ?? '').join('\n')

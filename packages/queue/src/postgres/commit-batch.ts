@@ -1,6 +1,6 @@
 /**
- * Splits a batch by sender: appends that are certainly new go to the optimistic commit, all others to the checked
- * commit. All appends from one sender go to the same one, to keep their order.
+ * Splits a batch by sender: appends that are certainly new go to the optimistic commit, all others to the checked one.
+ * One sender's appends go to the same one, to keep their order.
  */
 import type { Append, AppendOutcome, MessageRecord, SharedBody } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
@@ -8,17 +8,17 @@ import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
 export interface Party {
   readonly meshId: MeshId
   readonly peer: PeerNo
-  /** As a sender: the positions of its appends in the batch. */
+  /** The positions of its appends in the batch, as a sender. */
   sent: readonly number[]
   /** Whether the party's envelope ids ascend from its high-water mark. */
   isCertainlyNew: boolean
   lastId: EnvelopeId
   /**
-   * As a recipient: the epoch of its leases on insert. `leasedFrom` and `plainFrom` list the senders of the appends to
-   * this recipient, with and without a lease. A sender may be listed several times.
+   * The epoch of its leases on insert, as a recipient. `leasedFrom` and `plainFrom` list the senders of its appends
+   * with and without a lease, possibly several times.
    */
   insertLeaseEpoch: number
-  /** The lowest floor among the leased appends to this recipient. */
+  /** The lowest floor of its leased appends. */
   insertLeaseFloor: number
   leasedFrom: readonly PeerNo[]
   plainFrom: readonly PeerNo[]
@@ -26,10 +26,7 @@ export interface Party {
 
 const NONE: readonly never[] = []
 
-/**
- * Returns the list with one more item. All empty lists share one array, because most parties of a batch use only one of
- * three lists.
- */
+/** Returns the list with one more item. Empty lists share one array, because most parties use one of three lists. */
 function added<T>(items: readonly T[], item: T): readonly T[] {
   if (items.length === 0) return [item]
   ;(items as T[]).push(item)
@@ -63,7 +60,6 @@ export class Parties {
     return party
   }
 
-  /** Adds this append's position in the batch to its sender. */
   sent(meshId: MeshId, sender: PeerNo, place: number): Party {
     const party = this.find(meshId, sender)
     if (party.sent.length === 0) this.senders.push(party)
@@ -71,10 +67,7 @@ export class Parties {
     return party
   }
 
-  /**
-   * Returns the senders in an order that all shards share, so that two transactions that lock in this order can't
-   * deadlock.
-   */
+  /** Returns the senders in an order that all shards share, to prevent deadlocks. */
   sortedSenders(): readonly Party[] {
     return this.senders.length > 1 ? this.senders.sort(compareParties) : this.senders
   }
@@ -91,7 +84,7 @@ export class Parties {
 /** An id that sorts before every envelope id. */
 export const NO_ENVELOPE_ID = '0'.repeat(32) as EnvelopeId
 
-/** The high-water marks of senders: the last envelope id of each. */
+/** The last envelope id of each sender. */
 export interface Marks {
   find(meshId: MeshId, sender: PeerNo): { readonly envelopeId: EnvelopeId } | undefined
 }
@@ -114,7 +107,7 @@ export function certainOf(appends: readonly Append[], marks: Marks): CertainBatc
       if (mark) sender.lastId = mark.envelopeId
       else sender.isCertainlyNew = false
     }
-    // Delayed appends are rare, so only the checked commit handles them.
+    // Delayed appends are rare, so the checked commit handles them.
     if (append.envelopeId <= sender.lastId || append.notBeforeMs > 0) sender.isCertainlyNew = false
     if (append.body) {
       bodies ??= new Alikes()
@@ -131,17 +124,17 @@ export function certainOf(appends: readonly Append[], marks: Marks): CertainBatc
   return { appends: certain, parties: senders, hasBodies }
 }
 
-/** Up to this number of appends from different senders are cheaper as one statement each (docs/adr/0003-copy.md). */
+/** The number of appends from different senders up to which a statement each is cheaper (docs/adr/0003-copy.md). */
 const SINGLY_MAX = 6
 
-/** Returns whether each append has its own statement, so that an uncertain one does not affect the others. */
+/** Returns whether each append has its own statement, in which case an uncertain one does not affect the others. */
 export const isStoredSingly = ({ appends, parties, hasBodies }: CertainBatch): boolean =>
   appends.length <= SINGLY_MAX && !hasBodies && parties.sortedSenders().length === appends.length
 
-/** Detects different bodies under the same id. The first body is stored; the checked commit knows its length. */
+/** Detects different bodies with the same id, of which the first is stored. */
 class Alikes {
   private readonly lengths = new Map<string, number>()
-  /** Envelopes of a broadcast are consecutive and share one body object. */
+  /** Envelopes of a broadcast share this object and are consecutive. */
   private last: SharedBody | null = null
   private isLastAlike = true
 
@@ -156,10 +149,7 @@ class Alikes {
   }
 }
 
-/**
- * Returns whether the append's lease on insert is admitted. It is not if an earlier append from the same sender to this
- * recipient has no lease.
- */
+/** Returns whether the append's lease on insert is admitted: not after an append without one from the same sender. */
 export function admitInsertLease(recipient: Party, { insertLeaseEpoch, insertLeaseFloor, sender }: Append): boolean {
   if (recipient.insertLeaseEpoch === 0) recipient.insertLeaseEpoch = insertLeaseEpoch
   const isAdmitted =
@@ -177,7 +167,7 @@ interface OwnedBody {
   readonly body: SharedBody
 }
 
-/** Returns the distinct shared bodies of these appends, in an order that all shards share. */
+/** Returns the distinct shared bodies, in an order that all shards share. */
 export function bodiesOf(appends: readonly Append[]): OwnedBody[] {
   if (appends.every(({ body }) => !body)) return []
   const bodies = new Map<string, OwnedBody>()
@@ -197,7 +187,7 @@ export interface RecordedMessage extends MessageRecord {
   readonly bodyId: string
 }
 
-/** Returns the distinct recorded messages among these appends, in order. */
+/** Returns the distinct recorded messages, in order. */
 export function recordedMessagesOf(appends: readonly Append[]): RecordedMessage[] {
   if (appends.every(({ body }) => !body?.record)) return []
   const recorded = new Map<string, RecordedMessage>()
@@ -211,12 +201,12 @@ export function recordedMessagesOf(appends: readonly Append[]): RecordedMessage[
 
 const bodyKeyOf = (meshId: MeshId, sender: PeerNo, { bodyId }: SharedBody): string => `${meshId} ${sender} ${bodyId}`
 
-/** Returns a UUID v7's 48-bit timestamp in steps of 1,024 ms. For other ids, reads the same bits. */
+/** Returns a UUID v7's time in steps of 1,024 ms. */
 export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)
 
 /**
  * Distinguishes a resend from another envelope under the same id. The hash need not be cryptographic: a sender whose
- * two envelopes collide loses only its own second envelope. Recipient and priority are the seed.
+ * two envelopes collide loses only its own second envelope. The seed is recipient and priority.
  */
 export const fingerprintOf = ({ envelope, recipient, priority }: Append): bigint =>
   BigInt.asIntN(64, Bun.hash.xxHash3(envelope, BigInt(recipient * 4 + priority)))
@@ -228,8 +218,8 @@ export function compareParties(a: Party, b: Party): number {
 
 /**
  * Explains the outcomes of a commit, which takes up to two statements. The optimistic statement leaves possible resends
- * pending; the checked statement compares them with the ledger. An append that stays pending fails the whole commit:
- * storing the envelopes after a nacked one would change the order.
+ * pending; the checked statement compares them with the ledger. One that stays pending fails the whole commit, because
+ * later envelopes must not overtake it.
  */
 export type StatementOutcome = AppendOutcome | { readonly status: 'pending' }
 
@@ -242,8 +232,8 @@ export interface StatementOutcomes {
 export const PENDING: StatementOutcome = { status: 'pending' }
 
 /**
- * Returns the outcomes of the optimistic statement for the whole batch. `stored` contains the outcomes of the appends
- * that the statement stored; it is `null` if the statement changed nothing.
+ * Returns the optimistic statement's outcomes for the whole batch. `stored`: those of the stored appends; null if it
+ * changed nothing.
  */
 export function outcomesAfter(
   appends: readonly Append[],
@@ -255,8 +245,7 @@ export function outcomesAfter(
 }
 
 /**
- * Returns the appends for the checked statement: of several appends with the same id, only the first; its outcome also
- * applies to the others.
+ * Returns the appends for the checked statement. Of several with the same id, the first one's outcome applies to all.
  */
 export function pendingOf(appends: readonly Append[], { outcomes }: StatementOutcomes): Append[] {
   const seen = new Set<string>()

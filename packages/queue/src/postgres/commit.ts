@@ -1,7 +1,7 @@
 /**
- * Commits a batch, optimistically at first. As far as this shard knows, all appends are new, so it chooses ids and
- * leases itself and sends the rows by `COPY` (or by `STORE_ONE` if there are few). Postgres only checks them. An append
- * that fails a check is not stored, and the checked statement decides its outcome.
+ * Commits a batch. In an optimistic commit, the shard assumes that all appends are new, chooses ids and leases, and
+ * sends the rows by `COPY` (a few by `STORE_ONE`); Postgres only checks them. The checked statement decides about
+ * appends that fail a check.
  */
 import { arrayLiteral, byteaText, DatabaseError, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
 import type { Append, AppendOutcome, Committed, DeliveryRef, Settle } from '@sealpost/protocol'
@@ -32,10 +32,10 @@ import {
 } from './commit-batch.ts'
 import type { CtidOf, ShardMemory } from './shard-memory.ts'
 
-/** The column of `STORE_ONE`'s row that contains the `ctid` of the mark. */
+/** The column of `STORE_ONE`'s row with the mark's `ctid`. */
 const SINGLE_MARK = 2
 const NO_TIMES: TextRow = ['0', '0']
-/** A few attempts are enough: a peer sends through one session, so statements for one sender rarely race. */
+/** The maximum number of checked commits. A peer sends through one session, so its statements rarely race. */
 const CHECKED_TRIES = 3
 
 export interface CommitParts {
@@ -69,10 +69,7 @@ export class Commits {
     return this.commitRest(appends, { outcomes, enqueuedAtMs: done?.enqueuedAtMs ?? 0 }, done ? NO_STEPS : settling)
   }
 
-  /**
-   * Runs the optimistic commit. Uncertain appends stay pending. If all appends are stored together and one is
-   * uncertain, returns null and changes nothing.
-   */
+  /** Runs the optimistic commit. Uncertain appends stay pending. Returns null if that applies to all. */
   private async commitOptimistically(
     certain: CertainBatch,
     settling: readonly PipelineStep[],
@@ -87,10 +84,7 @@ export class Commits {
     return isStoredSingly(certain) ? this.storeSingly(batch, settling) : this.storeTogether(batch, certain, settling)
   }
 
-  /**
-   * Stores each append with its own statement. Uncertain appends stay pending; the others, and the settles, are
-   * committed.
-   */
+  /** Stores each append, unless it is uncertain, with its own statement, and commits the settles. */
   private async storeSingly(batch: DecidedBatch, settling: readonly PipelineStep[]): Promise<StatementOutcomes> {
     const { memory } = this.parts
     const { appends, senders } = batch
@@ -112,7 +106,7 @@ export class Commits {
     return { outcomes, enqueuedAtMs: Math.floor(Number(times[0])) }
   }
 
-  /** Stores all appends together. If any append is uncertain, returns null and changes nothing. */
+  /** Stores all appends together. If any is uncertain, returns null and changes nothing. */
   private async storeTogether(
     batch: DecidedBatch,
     { parties, hasBodies }: CertainBatch,
@@ -122,7 +116,7 @@ export class Commits {
     const bodies = hasBodies ? [this.writer.bodyRows(appends)] : NO_STEPS
     const steps = [
       ...settling,
-      ...bodies, // before `ADMIT`, as in the checked commit, so that both lock in the same order
+      ...bodies, // before `ADMIT`, as in the checked commit, to lock in the same order
       this.writer.admission(batch, parties.all),
       this.writer.queueRows(batch),
       this.writer.ledgerRows(batch),
@@ -148,8 +142,8 @@ export class Commits {
   }
 
   /**
-   * Runs the checked commit. @throws OperatingError `commit_raced` if other statements for the same senders won the
-   * race at each attempt
+   * Runs the checked commit. @throws OperatingError `commit_raced` if statements for the same senders won the race at
+   * each attempt
    */
   private async commitRest(
     appends: readonly Append[],
@@ -185,7 +179,7 @@ export class Commits {
     return { outcomes, enqueuedAtMs: Math.floor(Number(atMs)) }
   }
 
-  /** Runs the steps of a commit whose appends have ids from the block. */
+  /** Runs a commit's steps, with ids from the block. */
   private async writeNew(steps: readonly PipelineStep[]): Promise<TextRow[][]> {
     try {
       return await this.write(steps)
@@ -237,7 +231,6 @@ interface Run {
   last: number
 }
 
-/** Returns up to three steps: for plain settles, for settles with a receipt, and for settles in pools. */
 function settleSteps(settles: readonly Settle[]): PipelineStep[] {
   const byKind = Map.groupBy(settles, ({ holder, receiptTo }) =>
     holder !== undefined ? 'pool' : receiptTo ? 'receipt' : 'plain',
@@ -260,7 +253,7 @@ function poolStep(settles: readonly Settle[]): PipelineStep {
   })
 }
 
-/** Groups settles of one recipient, so that each group shares one index walk. */
+/** Groups settles by recipient, each group for one index walk. */
 function settleStep(statement: typeof statements.SETTLE, settles: readonly DeliveryRef[]): PipelineStep {
   const runs: Run[] = []
   settles.forEach((settle, i) => {
@@ -281,7 +274,7 @@ function settleStep(statement: typeof statements.SETTLE, settles: readonly Deliv
 const isSameLane = (a: DeliveryRef, b: DeliveryRef): boolean =>
   a.recipient === b.recipient && a.priority === b.priority && a.meshId === b.meshId
 
-/** The step of `COMMIT_CHECKED`, with a function that reads the marks from the returned row. */
+/** A `COMMIT_CHECKED` step, and a function that reads the marks from its row. */
 interface CheckedStep {
   readonly step: PipelineStep
   readMarks(text: string): CtidOf
@@ -324,7 +317,7 @@ function checkedStep(appends: readonly Append[], dedupeMs: Millis): CheckedStep 
   return { step, readMarks }
 }
 
-/** Returns where each envelope begins in their concatenation, counted from 1. */
+/** Returns where each envelope begins in their concatenation, from 1. */
 function startsOf(appends: readonly Append[]): number[] {
   let next = 1
   return appends.map(({ envelope }) => {
@@ -346,10 +339,7 @@ function bodySteps(appends: readonly Append[]): PipelineStep[] {
   return [step]
 }
 
-/**
- * Returns the steps that record messages in the history. They come last in a commit, so that their locks are taken
- * after all others.
- */
+/** Returns the steps that record messages: last in a commit, so that they lock after all others. */
 function historySteps(appends: readonly Append[]): PipelineStep[] {
   const messages = recordedMessagesOf(appends)
   if (messages.length === 0) return []

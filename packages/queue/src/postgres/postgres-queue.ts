@@ -139,7 +139,7 @@ export class PostgresQueue implements Queue {
     const released = rows.flatMap(({ mesh_id, peer }) => (mesh_id === null ? [] : [{ meshId: mesh_id, peer: peer! }]))
     const recipients = [...new Map(released.map((of) => [of.meshId + of.peer, of])).values()]
     const nextSeconds = rows.find(({ mesh_id }) => mesh_id === null)?.next_seconds ?? null
-    // There may be more rows than the limit, so the next release is due immediately.
+    // More rows may be due, so release again immediately.
     if (released.length >= max) return { recipients, nextInMs: 0 }
     return { recipients, nextInMs: nextSeconds && Math.ceil(nextSeconds * 1000) }
   }
@@ -215,7 +215,7 @@ export class PostgresQueue implements Queue {
 }
 
 /**
- * Writing, claiming and collecting have their own connections, so that none of them waits for another. All other
+ * The queue's connections. Writing, claiming and collecting have their own, so that none waits for another; other
  * statements use a pool.
  */
 export interface QueueDatabases {

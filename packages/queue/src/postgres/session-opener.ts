@@ -1,7 +1,6 @@
 /**
- * Runs the statements for a connecting peer: its membership, its session and its lost deliveries. Many peers reconnect
- * together when a broker or a network returns, so concurrent requests share a statement. With one statement for each
- * peer, 2,000 peers on a busy machine timed out.
+ * Runs the statements for a connecting peer: membership, session and lost deliveries. Concurrent requests share
+ * statements: with one each, 2,000 peers that reconnected to a busy machine timed out.
  */
 import { arrayLiteral, byteaText, type Database, runPrepared } from '@sealpost/pg'
 import {
@@ -29,7 +28,7 @@ import { CHECK_SESSIONS, FIND_LOST, FIND_MEMBERS, OPEN, OPEN_MANY } from '../sql
 import { arrayOf } from './binary.ts'
 import type { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 
-/** The limit of items in a statement, which keeps the statement and its locks short. */
+/** The maximum number of items in a statement, which keeps its locks short. */
 const ASKED_MAX = 256
 
 interface Memory {
@@ -87,10 +86,7 @@ export class SessionOpener {
       }))
   }
 
-  /**
-   * Opens a session. If another statement has locked the row, waits for it in a separate statement, so that no other
-   * session waits too.
-   */
+  /** Opens a session. Waits for a locked row in a separate statement, so that no other session waits. */
   async open(session: SessionRef): Promise<number | null> {
     return (await this.openings.add(session)) ?? (await this.openAlone(session))
   }

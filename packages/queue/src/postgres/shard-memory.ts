@@ -1,4 +1,4 @@
-/** Keeps the state that a shard remembers between commits. Postgres verifies every assumption that could do harm. */
+/** Contains a shard's memory between commits. Postgres verifies every assumption that could do harm. */
 import type { Append } from '@sealpost/protocol'
 import { type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
 import type { AckedEnvelope } from '@sealpost/store'
@@ -10,7 +10,7 @@ export class ShardMemory {
   readonly clock = new DatabaseClock()
   readonly lastAcknowledged = new LastAcknowledged()
 
-  /** Records that an optimistic commit stored these senders' appends. `ctids` are those of their new marks. */
+  /** Call after an optimistic commit. `ctids`: those of the senders' new marks. */
   committed(batch: CommittedBatch, ctids: readonly string[], clockMs: Millis): void {
     const { appends, senders } = batch
     for (let i = 0; i < senders.length; i++) {
@@ -30,10 +30,10 @@ interface CommittedBatch {
 export type CtidOf = (meshId: MeshId, sender: PeerNo) => string | undefined
 
 const SENDERS_MAX = 20_000
-/** Outcomes after which the sender's mark is unknown: a party was revoked, or the mesh has moved. */
+/** Outcomes after which the sender's mark is unknown. */
 const MARK_UNKNOWN: ReadonlySet<StatementOutcome['status']> = new Set(['unknown_recipient', 'away'])
 
-/** A sender's high-water mark: its last envelope id, and the `ctid` of its row. */
+/** A sender's last envelope id, and the `ctid` of its row. */
 export interface SenderMark {
   readonly envelopeId: EnvelopeId
   readonly ctid: string
@@ -54,13 +54,12 @@ export class SenderMarks {
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
   }
 
-  /** Remembers the marks that a checked statement returned. `ctidOf` returns the new `ctid` of each sender's mark. */
+  /** Remembers the marks that a checked statement returned. */
   learn(appends: readonly Append[], outcomes: readonly StatementOutcome[], ctidOf: CtidOf): void {
     appends.forEach(({ meshId, sender, envelopeId }, i) => {
       const mark = this.find(meshId, sender)
       const ctid = ctidOf(meshId, sender)
-      // With a remembered mark, the sender's next append would make an optimistic commit uncertain, including other
-      // senders' appends.
+      // Forget a doubtful mark: it would make the next optimistic commit uncertain for all senders.
       if (MARK_UNKNOWN.has(outcomes[i]!.status) || ctid === undefined) this.marks.delete(meshId + sender)
       else this.note(meshId, sender, { envelopeId: later(mark?.envelopeId, envelopeId), ctid })
     })
@@ -68,8 +67,8 @@ export class SenderMarks {
 }
 
 /**
- * Assigns this shard's delivery ids, in ascending order, from a block. Opening a session and a checked commit provide a
- * newer block, so that every delivery that a sender stored through another shard has a lower id (see `delivery_block`).
+ * Assigns delivery ids from a block, in ascending order. Each session and checked commit draws a newer block, so that
+ * deliveries that a sender stored through another shard have lower ids (see `delivery_block`).
  */
 export class DeliveryIds {
   private next = 0
@@ -87,14 +86,14 @@ export class DeliveryIds {
   }
 
   /**
-   * Abandons the block. A commit whose outcome was lost may still be applied later. If higher ids of the same block
-   * were used before that, the deliveries of that commit would seem to be collected already.
+   * Abandons the block, because a commit whose outcome was lost may be applied later. If higher ids of the block were
+   * used by then, its deliveries would count as collected.
    */
   abandon(): void {
     this.next = this.end
   }
 
-  /** Takes `count` consecutive ids. Returns the first one, or null if the block has fewer ids left. */
+  /** Takes `count` consecutive ids. Returns the first one; null if too few are left. */
   take(count: number): number | null {
     if (this.next + count > this.end) return null
     this.next += count
@@ -103,8 +102,8 @@ export class DeliveryIds {
 }
 
 /**
- * Estimates the database clock, which governs leases and expiry, from the database's last reply and the local clock.
- * The estimate is late by the latency of that reply; `ADMIT` refuses an estimate that is off by a second.
+ * Estimates the database clock from its last reply and the local clock. The estimate is late by that reply's latency;
+ * `ADMIT` refuses one that is off by a second.
  */
 export class DatabaseClock {
   private aheadMs: Millis = 0
@@ -120,24 +119,21 @@ export class DatabaseClock {
 
 export const later = (a: EnvelopeId | undefined, b: EnvelopeId): EnvelopeId => (a !== undefined && a > b ? a : b)
 
-/**
- * The number of consecutive duplicates that are remembered. If there are more, only a newly stored envelope proves
- * anything.
- */
+/** The number of consecutive duplicates that are remembered. After more, only a newly stored envelope is a proof. */
 const RESENDS_MAX = 1_000
 
 type Envelope = Pick<Append, 'meshId' | 'sender' | 'envelopeId'>
 
 /**
- * Remembers the envelopes whose commits this shard acknowledged last. A server that has them has every earlier commit,
- * because a standby replays commits in order (docs/adr/0010-failover.md).
+ * Remembers the last acknowledged envelopes. A server that has them has every earlier commit, because standbys replay
+ * in order (docs/adr/0010-failover.md).
  */
 export class LastAcknowledged {
   #envelopes: Envelope[] = []
   #isTooMany = false
   #version = 0
 
-  /** The envelopes; null if there were too many resends to remember. */
+  /** The envelopes; null if there were too many duplicates. */
   get envelopes(): readonly AckedEnvelope[] | null {
     return this.#isTooMany ? null : this.#envelopes.map(acknowledgedOf)
   }
@@ -146,7 +142,7 @@ export class LastAcknowledged {
     return this.#version
   }
 
-  /** Records an envelope whose commit is later than all commits recorded before. */
+  /** Records an envelope of the newest commit. */
   stored(envelope: Envelope): void {
     this.#envelopes = [envelope]
     this.#isTooMany = false
@@ -154,8 +150,8 @@ export class LastAcknowledged {
   }
 
   /**
-   * Records the outcomes of a checked statement. The envelopes that the statement stored are later than the duplicates
-   * that it saw. If it stored none, another shard may have stored a duplicate later than all envelopes recorded here.
+   * Records a checked statement's outcomes. Envelopes that it stored are newer than its duplicates. If it stored none,
+   * a duplicate may be newer than all envelopes here.
    */
   decided(appends: readonly Append[], outcomes: readonly StatementOutcome[]): void {
     const stored = outcomes.findIndex(({ status }) => status === 'stored')
@@ -168,7 +164,9 @@ export class LastAcknowledged {
     this.#version += 1
   }
 
-  /** Forgets the envelopes unless one was recorded since `version`: a later commit of another kind now proves them. */
+  /**
+   * Forgets the envelopes unless one was recorded since `version`, because a later commit of another kind is the proof.
+   */
   forget(version: number): void {
     if (version !== this.#version) return
     this.#envelopes = []

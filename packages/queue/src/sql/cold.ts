@@ -37,8 +37,8 @@ with gone as (
 )
 
 /**
- * Extends leases. The new end is near enough not to look like a lease from before a clock jump. Walks: message_queue's
- * primary key.
+ * Extends leases, but not so far that they look like leases from before a clock jump. Walks: message_queue's primary
+ * key.
  */
 export const EXTEND = sqlStatement(
   `${HELD}, forSeconds float8[]`,
@@ -62,8 +62,8 @@ with gone as (
 )
 
 /**
- * Moves up to `max` due deliveries of each mesh into the queue, under their ids. Returns the mesh and peer of each
- * recipient, and the number of seconds until the next delivery is due. Walks: delayed_delivery's primary key.
+ * Moves up to `max` due deliveries of each mesh into the queue, under their ids. Returns the recipients, and the
+ * seconds until the next delivery is due. Walks: delayed_delivery's primary key.
  */
 export const RELEASE_DUE = sqlStatement(
   'max int',
@@ -88,8 +88,8 @@ from mesh m cross join lateral (select d.due_at from delayed_delivery d
 )
 
 /**
- * Finds deliveries that left these peers' queues unsettled and were not reported to them. `n` is the peer's position in
- * the request. Walks: dead_letter_untold, member's primary key.
+ * Finds deliveries that left these peers' queues unsettled and were not reported to them. `n`: the peer's position.
+ * Walks: dead_letter_untold, member's primary key.
  */
 export const FIND_LOST = sqlStatement(
   'meshes uuid[], peers int[], limits int[]',
@@ -111,9 +111,9 @@ where mesh_id = :mesh and recipient = :peer and id = any (:ids)`,
 )
 
 /**
- * Moves expired deliveries, and those with too many failed attempts, out of the next `max` rows after a key. The
- * statement walks the table: an index on the expiry would make every message more expensive, whereas the walk reads
- * each row only from time to time. Returns the last key, the number of rows seen, and the number of rows moved.
+ * Moves expired deliveries, and those with too many failed attempts, out of the next `max` rows after a key. Walks the
+ * table, because an index on the expiry would make every message more expensive. Returns the last key, and the numbers
+ * of rows seen and moved.
  */
 export const SWEEP_QUEUE = sqlStatement(
   `mesh uuid, recipient int, priority smallint, id bigint, max int, ${LIMITS}`,
@@ -146,7 +146,7 @@ from (select 1) as one left join (
 )
 
 /**
- * Deletes up to `max` due ledger rows of each mesh. A row with a delivery that is still queued stays for another
+ * Deletes up to `max` due ledger rows of each mesh. A row whose delivery is still queued stays for another
  * `dedupeSeconds`. Walks: dedupe_ledger_due, message_queue's primary key.
  */
 export const SWEEP_LEDGER = sqlStatement(
@@ -173,8 +173,8 @@ select coalesce(sum(size), 0)::int as forgotten from forgotten`,
 )
 
 /**
- * Finds members by their keys; `n` is the key's position in the request. For a device, the consent is the user's.
- * Walks: member_peer_key; member's, session's, mesh's and consent's primary keys.
+ * Finds members by key; `n`: the key's position. For a device, the consent is the user's. Walks: member_peer_key;
+ * member's, session's, mesh's and consent's primary keys.
  */
 export const FIND_MEMBERS = sqlStatement(
   'meshes uuid[], peerKeys bytea[]',
@@ -191,10 +191,7 @@ from unnest(:meshes, :peerKeys) with ordinality as k(mesh_id, peer_key, n) cross
   select * from member p where p.mesh_id = m.mesh_id and p.peer_no = coalesce(m.person, m.peer_no) offset 0) p`,
 )
 
-/**
- * Checks sessions of this shard; `n` is the session's position in the request. Walks: member's, session's and mesh's
- * primary keys.
- */
+/** Checks sessions of this shard; `n`: the session's position. Walks: member's, session's and mesh's primary keys. */
 export const CHECK_SESSIONS = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
   `
@@ -207,9 +204,9 @@ left join lateral (select * from session s where s.mesh_id = r.mesh_id and s.pee
 )
 
 /**
- * Deletes the shared bodies without references among the next `max` after a key. A recent body is kept, because its
- * deliveries may not be stored yet. Returns the last key and the number of bodies seen. Walks: shared_body's primary
- * key, message_queue_body, dead_letter_body, delayed_delivery_body.
+ * Deletes the shared bodies without references among the next `max` after a key. Keeps recent bodies, whose deliveries
+ * may not be stored yet. Returns the last key and the number of bodies seen. Walks: shared_body's primary key,
+ * message_queue_body, dead_letter_body, delayed_delivery_body.
  */
 export const SWEEP_BODIES = sqlStatement(
   'mesh uuid, sender int, bodyId bytea, max int',
@@ -232,12 +229,12 @@ select (select count(*) from seen)::int as seen, last.* from (select 1) as one l
   order by seen.mesh_id desc, sender desc, body_id desc limit 1) as last on true`,
 )
 
-/** Selects the user of `s.sender`. The planner runs this subquery for each row, regardless of the statistics. */
+/** Selects the user of `s.sender`, by a subquery that statistics can't turn into a scan. */
 const personOf = (mesh: string) =>
   `coalesce((select m.person from member m where m.mesh_id = ${mesh} and m.peer_no = s.sender), s.sender)`
 
 /**
- * Counts the backlog and the dead letters of a mesh, by user, up to `max` rows of each kind. Walks: the primary keys of
+ * Counts a mesh's backlog and dead letters by user, up to `max` rows of each kind. Walks: the primary keys of
  * message_queue, delayed_delivery, dead_letter and member.
  */
 export const MEASURE_MESH = sqlStatement(
@@ -259,9 +256,8 @@ group by 1`,
 )
 
 /**
- * Counts the backlog of recipients by user, including the user's devices, up to `max` rows of each kind. Omits
- * receipts, because a recipient can't refuse them. Walks: message_queue's primary key, delayed_delivery_recipient,
- * member's primary key.
+ * Counts recipients' backlogs by user, up to `max` rows of each kind. Omits receipts, which a recipient can't refuse.
+ * Walks: message_queue's primary key, delayed_delivery_recipient, member's primary key.
  */
 export const MEASURE = sqlStatement(
   'meshes uuid[], recipients int[], max int',
@@ -280,7 +276,7 @@ group by w.n, w.mesh_id, found.sender) s
 group by 1, 2`,
 )
 
-/** Locks spaces in the given order, which all shards share. Walks: the primary key of space. */
+/** Locks spaces in an order that all shards share. Walks: the primary key of space. */
 export const LOCK_SPACES = sqlStatement(
   'meshes uuid[], spaces uuid[]',
   `

@@ -1,35 +1,28 @@
-/** Contains conditions and parts that several statements share. */
 import { encodeReceipt, RECEIPT_EVENTS, RECEIPT_IDS_FROM, type ReceiptEvent } from '@sealpost/protocol'
 import { ID_BLOCK, toHex } from '@sealpost/std'
 
-/** A lease that ends later than this was granted before the database clock jumped back, and counts as lapsed. */
+/** The remaining time above which a lease counts as lapsed: it was granted before the database clock jumped back. */
 export const LEASE_FUTURE_MAX = `interval '5 minutes'`
 
 /**
- * SQL: the mesh is not frozen. While a mesh moves to another cell, the versions of its marks and the epochs of its
- * sessions are negative (docs/adr/0007-moving-a-mesh.md). The row that a statement locks or changes contains this
- * number, so the check costs no lookup and is repeated after a wait.
+ * SQL: the mesh is not frozen. While a mesh moves, its versions and epochs are negative
+ * (docs/adr/0007-moving-a-mesh.md). They are in the rows that a statement changes, so the check costs no lookup and is
+ * repeated after a wait.
  */
 export const isOpen = (number: 'version' | 'm.version' | 'epoch' | 's.epoch') => `${number} >= 0`
 
-/** SQL: the mesh is frozen, which explains a row that is not open or, after a move, missing. */
+/** SQL: the mesh is frozen or, after a move, missing. */
 export const isFrozen = (meshId: string) =>
   `coalesce((select m.frozen_at is not null from mesh m where m.mesh_id = ${meshId}), false)`
 
 /** The parameters of `isStruckOut`. */
 export const LIMITS = 'failedAttemptsMax int, failedAttemptsSpanSeconds float8'
 
-/**
- * SQL: the delivery has the maximum number of failed attempts. No claim returns it, because it might crash its
- * recipient again.
- */
+/** SQL: the delivery has the maximum number of failed attempts. No claim returns it. */
 export const isStruckOut = (row: string) => `coalesce(${row}.strikes >= :failedAttemptsMax
       and ${row}.first_strike_at <= clock_timestamp() - make_interval(secs => :failedAttemptsSpanSeconds), false)`
 
-/**
- * SQL: the number of failed attempts plus one, up to the maximum of the column's type. Above the maximum, the statement
- * would fail for all its deliveries.
- */
+/** SQL: the number of failed attempts plus one, up to the column's maximum. */
 export const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
 
 /** The columns of a delivery, for `readDelivery`. */
@@ -41,34 +34,30 @@ export const deliveryColumns = (
   case when ${row}.body_id is not null then (select b.bytes from shared_body b
     where b.mesh_id = ${meshId} and b.sender = ${row}.sender and b.body_id = ${row}.body_id) end as body, ${row}.envelope`
 
-/** The columns of `deliveryColumns` as nulls, for a row of another kind. */
 export const NO_DELIVERY = `null::bigint as id, null::smallint as priority, null::timestamptz as enqueued_at,
   null::uuid as envelope_id, null::bytea as sender, null::bytea as terms, null::bytea as body, null::bytea as envelope`
 
-/** SQL: a claim may take the delivery. No lease on insert may be granted while an older delivery is free. */
+/** SQL: a claim may take the delivery. While an older delivery is free, no lease on insert may be granted. */
 export const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
 
-/**
- * SQL: another shard leased the delivery on insert to the session with this epoch. Leases of other kinds count an
- * attempt.
- */
+/** SQL: another shard leased the delivery on insert to this session. Only such leases do not count an attempt. */
 export const isBornElsewhere = (row: string, epoch: string) =>
   `coalesce(${row}.attempts = 0 and ${row}.lease_epoch = ${epoch}, false)`
 
-/** SQL: the session has not collected the delivery. `collected`: the last collected id of each block. */
+/** SQL: the session has not collected the delivery. `collected`: each block's last collected id. */
 export const isUncollected = (row: string, epoch: string, collected: string) => `(${isBornElsewhere(row, epoch)}
       and not exists (select from unnest(${collected}) as c(id) where c.id / ${ID_BLOCK} = ${row}.id / ${ID_BLOCK} and ${row}.id <= c.id))`
 
-/** Parameters that name deliveries by their keys. */
+/** Parameters for the keys of deliveries. */
 export const DELIVERIES = 'meshes uuid[], recipients int[], priorities smallint[], ids bigint[]'
 
-/** Parameters that name deliveries with the epochs of the sessions that hold them and, for pools, with the members. */
+/** Parameters for the keys of deliveries, with the epochs and pool members that hold them. */
 export const HELD = `${DELIVERIES}, epochs bigint[], holders int[]` as const
 
 /**
- * SQL: the rows `r` of `HELD`, each with its `ctid` and one more column. Skips rows that another statement has locked:
- * the rows come in the client's order, so two statements that wait for each other's rows would deadlock.
+ * SQL: the rows `r` of `HELD`, each with its `ctid` and one more column. Skips locked rows, because two statements that
+ * lock in clients' orders would deadlock.
  */
 export const named = (more?: { column: string; parameter: string }) => `(
   select r.*, found.ctid from unnest(:meshes, :recipients, :priorities, :ids, :epochs, :holders${more ? `, :${more.parameter}` : ''})
@@ -85,15 +74,14 @@ export const RECEIPTS = Object.fromEntries(RECEIPT_EVENTS.map((event) => [event,
   ReceiptEvent,
   string
 >
-/** SQL: the delivery is a receipt; see `terms.ts` in the protocol package. */
 export const isReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 2, false)`
 const wantsReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 1 and get_byte(${row}.terms, 1) > 0, false)`
 /** The time to live of receipts, which is also the default for mail. */
 const RECEIPT_TTL = `interval '14 days'`
 
 /**
- * SQL: queues a receipt for each sender of these rows that asked for one. A receipt is a delivery, so it waits for a
- * sender that is offline. It has the envelope's id, and the envelope's recipient is its sender.
+ * SQL: queues a receipt for each sender of these rows that asked for one. A receipt is a delivery from the envelope's
+ * recipient, with the envelope's id.
  */
 export const sendReceipts = (rows: string) => `
   insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, terms, envelope)

@@ -1,9 +1,8 @@
 /**
  * Contains the statements for pools, which assign, release and settle deliveries, and look up pools.
  *
- * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. The lease ends
- * when it lapses, when the holder opens a new session or releases the delivery, and when the owner removes the holder
- * from the pool.
+ * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. It ends when
+ * it lapses, the holder opens a new session or releases the delivery, or the owner removes the holder.
  */
 import { sqlStatement } from '@sealpost/pg'
 import { PRIORITY_COSTS } from '@sealpost/protocol'
@@ -26,7 +25,7 @@ import {
 const isHoldersSession = (row: string) => `coalesce((select h.opened_epoch = ${row}.lease_epoch from session h
       where h.mesh_id = ${row}.mesh_id and h.peer_no = ${row}.lease_holder), false)`
 
-/** SQL: the delivery is free. `members` is the array of the pool's members. */
+/** SQL: the delivery is free. `members`: the pool's members. */
 const isFreeInPool = (
   row: string,
   members: string,
@@ -35,7 +34,7 @@ const isFreeInPool = (
       or (${row}.lease_holder is not null
         and not (${row}.lease_holder = any (${members}) and ${isHoldersSession(row)})))`
 
-/** Selects the first delivery of a priority that a slot may take, excluding deliveries that earlier slots took. */
+/** Selects the first delivery of a priority that a slot may take and no earlier slot took. */
 const FIRST_OF_PRIORITY = `
         select q.ctid, q.id, q.attempts,
           coalesce(q.lease_until <= clock_timestamp() and ${isHoldersSession('q')}, false) as is_struck
@@ -130,7 +129,7 @@ from ${named()}
 where q.ctid = r.ctid and ${isHeld('q')}`,
 )
 
-/** Settles pool deliveries, except those that another member holds by then. Walks: message_queue's primary key. */
+/** Settles pool deliveries, except those that another member holds. Walks: message_queue's primary key. */
 export const SETTLE_IN_POOL = sqlStatement(
   `${DELIVERIES}, holders int[]`,
   `
@@ -146,12 +145,12 @@ where q.ctid = r.ctid and q.lease_holder = r.holder
 )${sendReceipts('gone')}`,
 )
 
-/** The maximum number of former keys listed per member. Waiting mail may be sealed to any of them. */
+/** The maximum number of former keys per member, to which waiting mail may be sealed. */
 const FORMER_KEYS_MAX = 16
 
 /**
- * Finds pools by their ids. A member is listed once for each current or former key. Walks: member_peer_key,
- * former_identity_peer, the primary keys of pool and member.
+ * Finds pools. A member is listed once for each current or former key. Walks: member_peer_key, former_identity_peer,
+ * the primary keys of pool and member.
  */
 export const FIND_POOLS = sqlStatement(
   'mesh uuid, pools bytea[]',

@@ -66,7 +66,6 @@ const statements = {
   CHECK_SESSIONS,
 }
 
-/** The indexes that each statement's comment names. */
 const QUEUE = 'message_queue_mesh_id_recipient_priority_id_pk'
 const LEDGER = 'dedupe_ledger_mesh_id_sender_second_first_id_pk'
 const MARK = 'sender_mark_sender'
@@ -155,7 +154,7 @@ test.each(names)('the plan of %s is the same on grown tables', (name) => {
   expect(grown.get(name)).toBe(empty.get(name))
 })
 
-/** Returns the tables with sequential scans. A scan of `mesh` is allowed, because it has one row for each mesh. */
+/** Returns the tables with sequential scans, except `mesh`, which has one row per mesh. */
 function scannedTables(plan: string): string[] {
   return [...plan.matchAll(/Seq Scan on (\w+)/g)].map((match) => match[1]!).filter((table) => table !== 'mesh')
 }
@@ -171,7 +170,10 @@ async function planOf(name: Name): Promise<string> {
   return rows.map((row) => row['QUERY PLAN']).join('\n')
 }
 
-/** Creates recipients with few deliveries, one with very many, and enough members to make other plans look cheaper. */
+/**
+ * Fills the tables with recipients that have few or very many deliveries, and members that make other plans look
+ * cheaper.
+ */
 async function grow(): Promise<void> {
   const meshId = `'${'1a'.repeat(16)}'::uuid`
   await execute(`

@@ -38,7 +38,7 @@ export * from './pools.ts'
 
 const INT_MAX = 2 ** 31 - 1
 
-/** The settings of the connections that run these statements. */
+/** The settings of these statements' connections. */
 export const SESSION = {
   enable_seqscan: 'off',
   enable_bitmapscan: 'off',
@@ -72,12 +72,12 @@ with gone as (${settled}
 )${sendReceipts('gone')}`,
 )
 
-/** SQL: the start of the transaction and the start of the statement, in ms. */
+/** SQL: the start of transaction and statement, in ms. */
 const CLOCK = `date_part('epoch', now()) * 1000, date_part('epoch', clock_timestamp()) * 1000`
 
 /**
- * SQL: an older delivery from these senders is free to claim, or another shard leased it on insert. In both cases this
- * shard may not lease a newer delivery on insert (P6).
+ * SQL: these senders have an older delivery that is free or leased by another shard, so newer ones may not be leased on
+ * insert (P6).
  */
 const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'isOfSenders' | 'epoch', string>) => `(select true
       from message_queue q
@@ -87,12 +87,11 @@ const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'isOfSenders' | 'e
           and not ${isReceipt('q')} else false end
       limit 1)`
 
-/** SQL: the shard's clock is off by less than 1 s. This is required because leases use the database clock. */
+/** SQL: the shard's clock is off by less than 1 s. Leases use the database clock. */
 const IS_CLOCK_RIGHT = `clock_timestamp() between :at - interval '1 s' and :at + interval '1 s'`
 
 /**
- * SQL: the mark belongs to this sender. No index supports this comparison, so the planner can find the mark only by its
- * `ctid`.
+ * SQL: the mark belongs to this sender. No index supports this comparison, so the planner must use the mark's `ctid`.
  */
 const isMarkOf = (mesh: string, sender: string) =>
   `m.mesh_id is not distinct from ${mesh} and m.sender is not distinct from ${sender}`
@@ -185,8 +184,8 @@ select ${CLOCK}, place::text from moved`,
 )
 
 /**
- * The SQLSTATEs of an optimistic commit that changed nothing and must be repeated as a checked commit: `ADMIT` failed,
- * `COPY_BODIES` found an existing body, or the partition for a recorded message was being created.
+ * SQLSTATEs after which an optimistic commit must be repeated as a checked one: `ADMIT` failed, `COPY_BODIES` found an
+ * existing body, or the partition for a recorded message was being created.
  */
 export const CHECK_FAILED: readonly string[] = ['22012', '23505', '23514']
 
@@ -197,8 +196,8 @@ copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope
 export const COPY_BODIES = 'copy shared_body (mesh_id, sender, body_id, readers, bytes) from stdin (format binary)'
 
 /**
- * Stores the shared bodies of a checked commit, in an order that all shards share. An existing body is kept and only
- * its timestamp changes, so that no sweep deletes the body before this commit.
+ * Stores the shared bodies of a checked commit, in an order that all shards share. Renews the timestamp of an existing
+ * body, so that no sweep deletes it before the commit.
  */
 export const STORE_BODIES = sqlStatement(
   'meshes uuid[], senders int[], bodyIds bytea[], bytes bytea[], readers text[]',
@@ -422,10 +421,9 @@ const OPENING = `s.epoch, replace(k.last_envelope_id::text, '-', '') as last_env
   (extract(epoch from clock_timestamp()) * 1000)::float8 as clock_ms`
 
 /**
- * Opens a session. Compares the epoch before setting it: of all calls that name the same epoch, only one succeeds, and
- * a late call matches nothing. Opening raises the epoch by two and a fence raises it by one, so a late fence of the
- * former session never matches this session's epoch. Returns the epoch, the peer's mark as a sender, a block of ids and
- * the time of the database clock. Walks: session's and member's primary keys, and sender_mark_sender.
+ * Opens a session by compare-and-set on the epoch, so that a late call changes nothing. Opening raises the epoch by two
+ * and a fence by one, so that a late fence never matches the next session. Returns the epoch, the peer's mark as a
+ * sender, a block of ids and the time. Walks: session's and member's primary keys, and sender_mark_sender.
  */
 export const OPEN = sqlStatement(
   'shard uuid, mesh uuid, peer int, epoch bigint',
@@ -438,7 +436,7 @@ where s.mesh_id = :mesh and s.peer_no = :peer and s.epoch = :epoch and ${isOpen(
 returning ${OPENING}`,
 )
 
-/** Does what `OPEN` does for many peers. Skips rows that another statement has locked, so that no peer waits. */
+/** Does what `OPEN` does for many peers, except for locked rows, so that no peer waits. */
 export const OPEN_MANY = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
   `
@@ -463,10 +461,9 @@ returning k.n::int, ${OPENING}`,
 
 export const DRAW_BLOCK = `select nextval('delivery_block') as block`
 
-/** Returns whether the mesh is frozen. Walks: mesh's primary key. */
 export const IS_AWAY = sqlStatement('mesh uuid', `select ${isFrozen(':mesh')} as is_away`)
 
-/** Voids the leases of a session. A repeated call changes nothing. Walks: session's primary key. */
+/** Voids a session's leases. A repeated call changes nothing. Walks: session's primary key. */
 export const FENCE = sqlStatement(
   'shard uuid, mesh uuid, peer int, epoch bigint',
   `
@@ -476,9 +473,8 @@ returning epoch`,
 )
 
 /**
- * Sets a lease without an epoch, which is the pause before the next attempt. When the pause ends, that counts neither
- * as a lapse nor as a second failed attempt. The pause is too short to look like a lease from before a clock jump.
- * Walks: message_queue's primary key.
+ * Sets a lease without an epoch for the pause before the next attempt. Its end counts as neither a lapse nor a failed
+ * attempt, and it is too short to look like a lease from before a clock jump. Walks: message_queue's primary key.
  */
 export const RETRY = sqlStatement(
   `${HELD}, afterSeconds float8[]`,

@@ -143,7 +143,7 @@ export function collectTests(stage: () => Stage): void {
   })
 }
 
-/** Sends these envelopes from Ann on this shard to Bob, whose session is on the other shard. */
+/** Sends these envelopes from Ann on this shard to Bob's session on the other shard. */
 async function fromElsewhere(stage: Stage, ...drafts: (string | Partial<Append>)[]) {
   await stage.openFor(peerKeyOf(1))
   const session = await stage.openFor(peerKeyOf(2), { queue: stage.there })

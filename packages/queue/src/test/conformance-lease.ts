@@ -302,7 +302,7 @@ function sessionTests(stage: () => Stage): void {
       { ...good, peerKey: null },
     ])
     const epoch = (await here.fence(session))!
-    expect(await check(session)).toMatchObject(good) // the reply to a fence may still be in flight
+    expect(await check(session)).toMatchObject(good) // the reply to the fence may be in flight, so the former epoch is still valid
     const elsewhere = await stage().openBob(there)
     expect(await check({ ...session, epoch })).toMatchObject({ isElsewhere: true })
     expect((await there.checkSessions([elsewhere]))[0]).toMatchObject(good)
@@ -405,7 +405,7 @@ function failedAttemptTests(stage: () => Stage): void {
   })
 }
 
-/** Lets all deliveries expire, because only a dead letter shows failed attempts. */
+/** Lets all deliveries expire, because failed attempts are visible only in dead letters. */
 async function expectFailedAttempts(stage: Stage, expected: Readonly<Record<string, number>>): Promise<void> {
   await stage.world.advance(3_700_000)
   for (let i = 0; i < 3; i++) await stage.here.sweep()

@@ -29,7 +29,7 @@ const POOL = 'f0'.repeat(32) as PoolId
 const [ANN, BOB, CAT] = [1, 2, 3].map(peerKeyOf) as [PeerKey, PeerKey, PeerKey]
 const MINUTE = 60_000
 
-/** Creates a pool of Bob and Cat, who are both connected here, and its sender Ann. */
+/** A pool of Bob and Cat, both connected, and its sender Ann. */
 export class Crew {
   readonly stage: Stage
   readonly pool: PeerNo
@@ -51,7 +51,7 @@ export class Crew {
     return new Crew(stage, found!.pool, [await stage.openFor(BOB), await stage.openFor(CAT)])
   }
 
-  /** `readers` are the members that have boxes, by default Bob and Cat. */
+  /** `readers`: the members that have boxes, by default both. */
   task(
     text: string,
     changes: Partial<Append> = {},
@@ -62,7 +62,7 @@ export class Crew {
     return this.stage.append(text, { recipient: this.pool, body, ...changes })
   }
 
-  /** Returns a want with one slot for each of these members, in order. */
+  /** Claims with one slot for each of these members. */
   async deal(members: readonly SessionRef[], queue: Queue = this.stage.here, priorityMax = PRIORITY_MAX) {
     const slots = members.map(({ peer, epoch }) => ({ member: peer, epoch, priorityMax }))
     const [answer] = await queue.claimPools([{ meshId: MESH, pool: this.pool, slots, virtualTimes: NO_VIRTUAL_TIMES }])

@@ -330,7 +330,7 @@ function broadcastTests(stage: () => Stage): void {
   })
 }
 
-/** Sorts deliveries by id, which is the order in which they were sent. */
+/** Returns Ann's receipts, sorted by id. */
 async function receiptsOfAnn(stage: Stage) {
   const session = await stage.openFor(peerKeyOf(1))
   const deliveries = await stage.take(session)

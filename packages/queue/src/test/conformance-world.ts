@@ -1,4 +1,3 @@
-/** Defines the world of the conformance suite (a queue's database and clock) and `Stage`, the fixture of its tests. */
 
 import {
   ANY_ID,
@@ -16,25 +15,24 @@ import {
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
 import type { Queue, QueueOptions } from '../queue.ts'
 
-/** An empty database whose clock moves only through `advance`. */
+/** An empty database whose clock only `advance` moves. */
 export interface QueueWorld {
   queueFor(shard: ShardId, options: QueueOptions): Queue
   addMesh(meshId: MeshId): Promise<void>
-  /** The world chooses the other fields of the key binding. */
   addMember(meshId: MeshId, peerKey: PeerKey): Promise<PeerNo>
   setPool(
     meshId: MeshId,
     poolId: PoolId,
     pool: { owner: PeerNo; epoch: number; members: readonly PeerKey[] },
   ): Promise<void>
-  /** Creates or changes a space. A group's space has `members`. */
+  /** Creates or changes a space; a group's space has `members`. */
   setSpace(meshId: MeshId, spaceId: SpaceId, space: SpaceOfWorld): Promise<void>
-  /** Returns the space's recorded messages in order, with records and bodies as strings. */
+  /** Returns the space's recorded messages in order, as strings. */
   keptMessages(meshId: MeshId, spaceId: SpaceId): Promise<{ seq: number; record: string; body: string }[]>
   revoke(meshId: MeshId, peerKey: PeerKey): Promise<void>
   /** Advances the database clock; a negative time sets it back. */
   advance(byMs: Millis): Promise<void>
-  /** Runs `body` while another statement holds the session row. */
+  /** Runs `body` while the session row is locked. */
   whileLocked(meshId: MeshId, peer: PeerNo, body: () => Promise<void>): Promise<void>
   deadLetters(): Promise<DeadLetterFacts[]>
   bodyCount(): Promise<number>
@@ -75,14 +73,14 @@ export const OTHER_MESH = '1b'.repeat(16) as MeshId
 export const peerKeyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 export const envelopeIdOf = (n: number) => n.toString(16).padStart(32, '0') as EnvelopeId
 
-/** Pads the text to the smallest length of an envelope. */
+/** Pads the text to an envelope's minimum length. */
 export function bytesOf(text: string): Uint8Array {
   return new TextEncoder().encode(text.padEnd(40, '.'))
 }
 
 export const textOf = (bytes: Uint8Array): string => new TextDecoder().decode(bytes).replace(/\.+$/, '')
 
-/** A fixture of two shards, a mesh of three members and another mesh of one, without sessions. */
+/** The fixture: two shards, a mesh of three members and another of one, without sessions. */
 export class Stage {
   readonly world: QueueWorld
   readonly here: Queue
@@ -113,7 +111,7 @@ export class Stage {
     return new Stage(world, members)
   }
 
-  /** Creates an append from Ann to Bob with priority 1 and a time to live of an hour, then applies `changes`. */
+  /** Returns an append from Ann to Bob, with `changes`. */
   append(text: string, changes: Partial<Append> = {}): Append {
     this.lastEnvelope += 1
     return {
@@ -146,13 +144,13 @@ export class Stage {
     return this.store(...texts.map((text) => this.append(text)))
   }
 
-  /** Opens sessions for Ann and Bob, because only envelopes from a sender with a session are known to be new. */
+  /** Opens sessions for Ann and Bob. Without a session, no envelope is certainly new. */
   async openBob(queue: Queue = this.here): Promise<SessionRef> {
     await this.openFor(peerKeyOf(1), { queue })
     return this.openFor(peerKeyOf(2), { queue })
   }
 
-  /** Opens a session as a broker does, with the epoch that the broker has read. */
+  /** Opens a session with the current epoch, as a broker does. */
   async openFor(peerKey: PeerKey, place: { queue?: Queue; meshId?: MeshId } = {}): Promise<SessionRef> {
     const read = await this.readSession(peerKey, place.meshId)
     const epoch = await (place.queue ?? this.here).open(read)
@@ -180,7 +178,7 @@ export class Stage {
     return claimed!
   }
 
-  /** Claims and returns the deliveries. Throws if the status is not `claimed`. */
+  /** Claims deliveries. Throws if the status is not `claimed`. */
   async take(session: SessionRef, limit = 100, queue: Queue = this.here): Promise<readonly Delivery[]> {
     const claimed = await this.claim(session, limit, queue)
     if (claimed.status !== 'claimed') throw new Error(`the claim has the status ${claimed.status}`)

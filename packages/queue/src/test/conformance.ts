@@ -1,4 +1,4 @@
-/** Tests every implementation of `Queue` with one suite: `queueConformance('memory', makeWorld)` declares its tests. */
+/** Declares the tests that every `Queue` must pass, with `queueConformance('memory', makeWorld)`. */
 import { afterEach, beforeEach, describe } from 'vitest'
 import { collectTests } from './conformance-collect.ts'
 import { commitTests } from './conformance-commit.ts'

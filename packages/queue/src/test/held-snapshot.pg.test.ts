@@ -1,6 +1,5 @@
 /**
- * Tests that the updates of a commit do not walk over former row versions. Vacuum removes no dead rows while a session
- * holds a snapshot.
+ * Tests that a commit's updates do not walk over dead rows, which vacuum can't remove while a session holds a snapshot.
  */
 import { type Database, openDatabase } from '@sealpost/pg'
 import type { ScratchDatabase } from '@sealpost/pg/testing'
@@ -40,7 +39,7 @@ test("a sender's mark moves as cheaply after many moves", async () => {
   await execute(holding, 'begin isolation level repeatable read; select count(*) from mesh')
   const moves = `for n in 1..${MOVES} loop update sender_mark set version = version + 1; commit; end loop`
   await execute(db, `do $$ declare n int; begin ${moves}; end $$`)
-  // Updates all marks, so that they include one whose page is full.
+  // Updates all marks, including one whose page is full.
   const places = `(select array_agg(ctid) from sender_mark)`
   const plan = await execute(
     db,

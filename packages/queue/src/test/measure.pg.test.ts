@@ -1,4 +1,4 @@
-/** Tests measurements by user, because only the database knows a device's user. */
+/** Tests measurements by user, for which the database must find each device's user. */
 import { makeDevice } from '@sealpost/store/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { MESH, Stage } from './conformance-world.ts'

@@ -1,4 +1,3 @@
-/** Provides the memory queue as a world for the conformance suite. */
 import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
 import { MemoryDatabase, queueFor } from '../memory/index.ts'
 import { type QueueWorld, textOf } from './conformance-world.ts'

@@ -1,7 +1,7 @@
 /**
  * Runs both queues under the same random commands and compares them after each one, so that the simulator can trust the
- * memory queue. Times are multiples of ten seconds, limits differ from these times by five seconds, and `holdClock`
- * reverts the advance of the server's clock, so that the machine's speed has no effect.
+ * memory queue. Times are multiples of ten seconds, limits lie in between, and `holdClock` stops the server's clock, so
+ * that the machine's speed has no effect.
  */
 
 import {
@@ -34,7 +34,7 @@ import { type MemoryWorld, memoryWorld } from './memory-world.ts'
 import { type PostgresWorlds, postgresWorlds } from './postgres-world.ts'
 
 const RUNS = 40
-/** The tolerance for clock drift, well below the five seconds between a time and a limit. */
+/** The tolerated drift, well below the five seconds between a time and a limit. */
 const DRIFT_MAX_MS = 1_000
 const SEED = 20_261_121
 
@@ -72,7 +72,7 @@ const append = fc.record({
   priority: fc.nat(2),
   ttlSeconds: fc.constantFrom(45, 3605),
   birth: fc.constantFrom('none', 'current', 'current', 'elsewhere', 'elsewhere', 'stale'),
-  /** The scan begins this many deliveries before the last stored one; null means at the start. */
+  /** Where the scan begins, counted back from the last stored delivery; null for the start. */
   begin: fc.option(fc.nat(4)),
   body: fc.constantFrom(null, null, null, '11', '22'),
   wish: fc.constantFrom(...RECEIPT_WISHES),
@@ -87,7 +87,7 @@ const want = fc.record({
   priorityMax: fc.constantFrom(PRIORITY_MAX, PRIORITY_MAX, 0),
   virtualTimes: fc.tuple(fc.nat(20), fc.nat(20), fc.nat(20)),
   begin: fc.option(fc.nat(4)),
-  /** The last collected delivery, counted back from the last one; null means that none was collected. */
+  /** The last collected delivery, counted back from the last one; null for none. */
   collected: fc.option(fc.nat(4)),
 })
 const command = fc.oneof(
@@ -160,7 +160,7 @@ interface Twin {
   readonly there: Queue
 }
 
-/** The two queues, and the state that a broker would keep about them. */
+/** The two queues, and a broker's state about them. */
 class Pair {
   private readonly twins: readonly [Twin, Twin]
   private readonly peers: readonly PeerNo[]
@@ -215,7 +215,7 @@ class Pair {
     switch (one.name) {
       case 'commit': {
         const appends = one.appends.map((draft) => this.appendOf(draft))
-        // If appends turn out to be uncertain, Postgres also draws the block for its receipts twice.
+        // If appends are uncertain, Postgres draws the block for receipts twice, so request none.
         const receiptTo = appends.length === 0 ? peerKeyOf(1) : null
         const settles = one.settles.flatMap(this.refAt).map((ref) => ({ ...ref, receiptTo }))
         return (await queue.commit({ appends, settles })).outcomes
@@ -323,7 +323,6 @@ class Pair {
     return (begin !== null && this.refAt(begin)[0]?.id) || 0
   }
 
-  /** Returns the delivery with the epoch of its current session. */
   private heldAt(n: number): { delivery: DeliveryRef; epoch: number }[] {
     return this.refAt(n).map((delivery) => ({ delivery, epoch: this.epochs.get(delivery.recipient) ?? 0 }))
   }

@@ -16,7 +16,7 @@ const WHEN = ['frozen', 'copied', 'left', 'arrived'] as const
 let worlds: PostgresWorlds
 let stage: Stage
 let elsewhere: ScratchDatabase
-/** A broker's queue in the destination cell. */
+/** A queue in the destination cell. */
 let there: Queue
 let closeThere: () => Promise<unknown>
 let order: MoveOrder
@@ -49,7 +49,7 @@ beforeEach(async () => {
   return () => closeThere()
 })
 
-/** Stops the move as if the mover had died after recording this phase. */
+/** Runs the move until it has recorded this phase, as if the mover died. */
 const moveUpTo = (phase: string) =>
   expect(
     moveMesh({
@@ -60,7 +60,7 @@ const moveUpTo = (phase: string) =>
     }),
   ).rejects.toThrow('died')
 
-/** Returns the status of a send from Ann. */
+/** Sends from Ann. Returns the outcome's status. */
 async function sendBy(queue: Queue, text: string): Promise<string> {
   const { outcomes } = await queue.commit({ appends: [stage.append(text)], settles: [] })
   return outcomes[0]!.status
@@ -172,7 +172,7 @@ test('of the sends in flight at the freeze, exactly the stored ones arrive, in o
   expect(arrived.filter((text) => text.startsWith('c'))).toEqual(ofCat)
 })
 
-/** Sends envelopes one after another, without a pause. @returns the contents of the stored envelopes */
+/** Sends envelopes without a pause. Returns the stored ones. */
 async function sendUntilAway(queue: Queue, prefix: string, changes: Parameters<Stage['append']>[1]): Promise<string[]> {
   const stored: string[] = []
   for (let n = 1; ; n++) {

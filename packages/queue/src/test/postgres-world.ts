@@ -1,4 +1,4 @@
-/** Provides the Postgres queue as conformance worlds. All use one scratch database, which is emptied for each world. */
+/** Provides the Postgres queue as conformance worlds in one scratch database, which is emptied for each. */
 import { byteaText, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -15,13 +15,13 @@ export interface PostgresWorlds {
   readonly url: string
   readonly admin: Database
   readonly databases: QueueDatabases
-  /** A second connection for writing, because on a single connection the two shards would only alternate. */
+  /** The second shard's connection for writing; on a single one, the shards would alternate. */
   readonly rivalWriting: Pipeline
   next(): Promise<QueueWorld>
   close(): Promise<void>
 }
 
-/** Creates the worlds. The queue's connections have only a broker's privileges. */
+/** Creates the worlds, whose queues have a broker's privileges. */
 export async function postgresWorlds(): Promise<PostgresWorlds> {
   const scratch = await scratchDatabase()
   const logins = await loginsOf(scratch.url)
@@ -130,7 +130,7 @@ class PostgresWorld implements QueueWorld {
     assert(peer !== undefined, `${byteaText(peerKey)} is a member`)
   }
 
-  /** Advances the clock by moving all stored times into the past. */
+  /** Moves all stored times into the past. */
   advance: QueueWorld['advance'] = async (byMs) => {
     const back = (column: string) => `${column} = ${column} - make_interval(secs => ${byMs / 1000})`
     const columns = ['enqueued_at', 'expires_at', 'lease_until', 'first_strike_at']
@@ -173,7 +173,7 @@ class PostgresWorld implements QueueWorld {
   end: QueueWorld['end'] = async () => undefined
 }
 
-/** Resolves when a statement waits for a lock in this database; other databases don't count. */
+/** Resolves when a statement of this database waits for a lock. */
 export async function untilBlocked(worlds: PostgresWorlds): Promise<void> {
   const [row] = await worlds.databases.asking.run(
     (sql) => sql<{ count: number }[]>`

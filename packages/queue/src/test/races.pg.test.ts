@@ -1,6 +1,6 @@
 /**
- * Tests races that need real concurrency: two shards store the same envelopes at the same time, as after a takeover
- * with a commit in flight, while the recipient's shard requests leases on insert.
+ * Tests races between two shards that store the same envelopes, as after a takeover, while the recipient's shard leases
+ * on insert.
  */
 import type { Append, AppendOutcome, Claimed, Committed } from '@sealpost/protocol'
 import { OperatingError, seededRandom } from '@sealpost/std'
@@ -43,7 +43,7 @@ test(`envelopes stored by two shards at once are stored once and delivered in or
       .map((append) => ({ ...append, insertLeaseEpoch: 0 }))
     const isRace = random.chance(0.7)
     const rival = () => (isRace ? commitOfSender(there, late) : null)
-    // The order alternates, because on some machines the first commit would always win.
+    // Alternate, because on some machines the first commit would always win.
     const early = round % 2 === 0 ? rival() : null
     const [mine, theirs] = await Promise.all([commitOfSender(here, appends), early ?? rival()])
     if (theirs?.outcomes.some((outcome) => outcome.status === 'stored')) races += 1
@@ -180,7 +180,7 @@ test('a delivery with the maximum number of failed attempts does not fail the st
   expect(await stage.takeTexts(session, 1, here)).toEqual(['a'])
 })
 
-/** Resends all envelopes in order, as a sender does after a refusal. */
+/** Resends all envelopes in order after a refusal, as a sender does. */
 async function commitOfSender(queue: Queue, appends: readonly Append[]): Promise<Committed> {
   try {
     return await queue.commit({ appends, settles: [] })
@@ -198,7 +198,7 @@ test('a claim updates deliveries in the order in which a commit deletes them: by
   const stage = await Stage.open(await worlds.next())
   const session = await stage.openBob()
   const [first, second] = await stage.storeAll('first', 'second')
-  await stage.here.countFailedAttempt(stage.refOf(first!)) // this moves its `ctid` behind that of the second delivery
+  await stage.here.countFailedAttempt(stage.refOf(first!)) // moves its `ctid` behind the second delivery's
   const run = (text: string) => admin.run((sql) => sql.unsafe(text).simple())
   const lock = (stored: AppendOutcome, how = '') =>
     run(`select from message_queue where id = ${stage.refOf(stored).id} for update ${how}`)
@@ -215,7 +215,7 @@ test('a claim updates deliveries in the order in which a commit deletes them: by
   expect(await claiming).toEqual(['first', 'second'])
 })
 
-/** Delays the settles of the former session, as a slow flush would, until the next session's claim has begun. */
+/** Delays the former session's settles until the next session's claim has begun. */
 async function claimDuringSettle(stage: Stage, settled: readonly AppendOutcome[], limit: number): Promise<Claimed> {
   const { admin } = worlds
   const session = await stage.openBob(stage.there)

@@ -1,6 +1,6 @@
 /**
- * Defines the tables of state and history. A writer first locks the space's row and takes its sequence numbers from
- * that row, so all changes in a space are in one order. The counters in the space's row serve quotas.
+ * Defines the tables of state and history. A writer locks the space's row and takes sequence numbers from it, so that
+ * all changes of a space are ordered. Its counters serve quotas.
  */
 import { sql } from 'drizzle-orm'
 import {
@@ -25,15 +25,14 @@ export const space = pgTable(
     meshId: uuid('mesh_id').notNull(),
     spaceId: uuid('space_id').notNull(),
     owner: integer('owner').notNull(),
-    /** The epoch of the statement. It only increases. */
     epoch: integer('epoch').notNull(),
-    /** The statement that the owner signed; the next four columns repeat its content. */
+    /** The owner's statement, whose contents the next four columns repeat. */
     statement: bytea('statement').notNull(),
     historyFor: text('history_for', { enum: ['none', 'joined', 'all'] }).notNull(),
     keepsMessages: boolean('keeps_messages').notNull(),
     keepSeconds: integer('keep_seconds').notNull(),
     keepBytes: count('keep_bytes').notNull(),
-    /** When recording began; null if events are not recorded. */
+    /** When recording began; null without a history. */
     keptSince: instant('kept_since'),
     /** The epoch of the newest granted space key; 0 if there is none. */
     keyEpoch: integer('key_epoch').notNull().default(0),
@@ -42,9 +41,8 @@ export const space = pgTable(
     lastAt: instant('last_at'),
     /** The number of entries, including deleted ones. */
     entries: integer('entries').notNull().default(0),
-    /** The total size of these entries. */
     entryBytes: count('entry_bytes').notNull().default(0),
-    /** The total size of the records and bodies of all retained events. */
+    /** The total size of the retained events' records and bodies. */
     historyBytes: count('history_bytes').notNull().default(0),
   },
   (t) => [
@@ -53,7 +51,7 @@ export const space = pgTable(
   ],
 )
 
-/** Space keys. Each row has the key of one epoch, sealed to one member. */
+/** Space keys. Each row contains one epoch's key, sealed to one member. */
 export const spaceGrant = pgTable(
   'space_grant',
   {
@@ -73,7 +71,7 @@ export const spaceGrant = pgTable(
   ],
 )
 
-/** The current entry of each key. The row of a deleted entry stays, because its revision numbers continue. */
+/** The current entry of each key. Deleted entries keep their rows, because revisions continue. */
 export const stateEntry = pgTable(
   'state_entry',
   {
@@ -86,69 +84,62 @@ export const stateEntry = pgTable(
     author: integer('author').notNull(),
     isDeleted: boolean('is_deleted').notNull(),
     entry: bytea('entry').notNull(),
-    /** The hash of the entry, which the next entry of this key must name as its predecessor. */
+    /** The hash that the key's next entry must refer to. */
     hash: bytea('hash').notNull(),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.spaceId, t.keyHash] }),
-    // Finds the changes after a sequence number, in order, for a reader that catches up or resumes.
+    // finds the changes after a sequence number, for readers that catch up
     index('state_entry_seq').on(t.meshId, t.spaceId, t.seq),
   ],
 )
 
-/**
- * Every change of an entry and every recorded message, in one partition per day. Rows are deleted only by dropping a
- * whole partition.
- */
+/** Changes of entries and recorded messages, in one partition per day, which is dropped as a whole. */
 export const historyEvent = pgTable(
   'history_event',
   {
     meshId: uuid('mesh_id').notNull(),
     spaceId: uuid('space_id').notNull(),
-    /** Counts from 1 without gaps, in commit order, which is also the order of `at`. */
+    /** Counts from 1 in commit order without gaps. */
     seq: count('seq').notNull(),
     at: instant('at').notNull(),
     /** 1 if an entry was set, 2 if an entry was deleted, 3 for a message. */
     kind: smallint('kind').notNull(),
-    /** Set only for an entry. */
     keyHash: bytea('key_hash'),
-    /**
-     * For an entry: the previous event of its key, which this event supersedes. Null for the first event of the key.
-     */
+    /** The key's previous event, which this one supersedes; null for messages and a key's first event. */
     formerSeq: count('former_seq'),
     author: integer('author').notNull(),
-    /** The entry, or the key that opens a message's body. */
+    /** The entry, or a message's key to its body. */
     record: bytea('record').notNull(),
-    /** Set only for a message. */
     bodyId: bytea('body_id'),
     body: bytea('body'),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }), // the migration also adds former_seq to this index
-    // A message that is resent in new envelopes is recorded once; this index finds the earlier record.
+    // finds the earlier record of a message that is resent in new envelopes
     index('history_event_body').on(t.meshId, t.spaceId, t.bodyId).where(sql`${t.bodyId} is not null`),
   ],
 )
 
-/** The entries of a space at one time. A snapshot is complete once `done_at` is set. */
+/** The entries of a space at one time, complete once `done_at` is set. */
 export const snapshot = pgTable(
   'snapshot',
   {
     meshId: uuid('mesh_id').notNull(),
     spaceId: uuid('space_id').notNull(),
-    /** The last event that the snapshot includes. */
+    /** The last event that is included. */
     seq: count('seq').notNull(),
     at: instant('at').notNull(),
     entries: integer('entries').notNull().default(0),
     bytes: count('bytes').notNull().default(0),
     doneAt: instant('done_at'),
-    /** The seq of the last entry that has been written to the snapshot so far. */
+    /** The seq of the last entry written so far. */
     progress: count('progress').notNull().default(0),
   },
   (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] })],
 )
 
-/** The entries of a snapshot. Rows are written in primary-key order, so that a replay reads the pages sequentially. */
+/** The entries of a snapshot, written in primary-key order, so that a replay reads pages sequentially. */
 export const snapshotEntry = pgTable(
   'snapshot_entry',
   {
@@ -170,37 +161,29 @@ export const snapshotEntry = pgTable(
   ],
 )
 
-/**
- * Defines the tables of attachments, which are sealed files that envelopes refer to. Their chunks may be in an S3 store
- * instead.
- */
 
-/** Sealed files. Their names, types and keys are inside envelopes, so the broker doesn't know them. */
+/** Files that envelopes refer to. Their names, types and keys are sealed. Chunks may be in an S3 store instead. */
 export const attachment = pgTable(
   'attachment',
   {
     meshId: uuid('mesh_id').notNull(),
-    /** Chosen by the owner, so that creation is idempotent. */
+    /** Chosen by the owner, which makes creation idempotent. */
     attachmentId: uuid('attachment_id').notNull(),
     owner: integer('owner').notNull(),
-    /** The peers that may download the file; null for a group, whose current members may download it. */
+    /** The peers that may download the file; null for a group's current members. */
     recipients: integer('recipients').array(),
     groupId: uuid('group_id'),
-    /** The total size of all sealed chunks. */
     bytes: bigint('bytes', { mode: 'number' }).notNull(),
     /** The size of each chunk except the last. */
     chunkBytes: integer('chunk_bytes').notNull(),
     store: text('store', { enum: ['postgres', 's3'] }).notNull(),
     /** The hash over the hashes of all chunks; null until the file is complete. */
     hash: bytea('hash'),
-    /** How long the file is retained once it is complete. */
+    /** How long the complete file is retained. */
     keepSeconds: integer('keep_seconds').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     completedAt: instant('completed_at'),
-    /**
-     * When the file becomes invisible and a sweep deletes it. Until the file is complete, this is the deadline of the
-     * upload.
-     */
+    /** When the file becomes invisible and may be deleted; until it is complete, the upload's deadline. */
     expiresAt: instant('expires_at').notNull(),
   },
   (t) => [
@@ -224,8 +207,7 @@ export const attachmentChunk = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.attachmentId, t.chunkNo] }),
-    // The reference does not cascade: a file is deleted in steps, and the reference prevents that a chunk is added
-    // afterwards.
+    // A file is deleted in steps, so the reference does not cascade: it prevents chunks from being added in between.
     foreignKey({
       name: 'attachment_chunk_of',
       columns: [t.meshId, t.attachmentId],

@@ -1,9 +1,9 @@
 /**
- * Defines the tables of meshes, their members, and the statements that members have signed. Every primary key and index
- * begins with `mesh_id`: a mesh is the unit that can be moved, deleted and placed on a server.
+ * Defines the tables of meshes, members, and members' signed statements. Every key begins with `mesh_id`, because a
+ * mesh can be moved, deleted and placed on its own.
  *
- * Inside a mesh, `peer_no` identifies a peer. The hot tables repeat this number for every delivery, and its four bytes
- * keep rows and index entries smaller than a 32-byte key would. The number never leaves the server.
+ * Inside a mesh, `peer_no` identifies a peer. Its four bytes keep the hot tables smaller than a 32-byte key would. The
+ * number never leaves the server.
  */
 import { sql } from 'drizzle-orm'
 import {
@@ -25,16 +25,13 @@ export const mesh = pgTable('mesh', {
   meshId: uuid('mesh_id').primaryKey(),
   name: text('name').notNull(),
   createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
-  /** Since when this cell refuses changes, because the mesh is moving or lives in another cell. */
+  /** When this cell began to refuse changes, because the mesh is moving or has moved. */
   frozenAt: instant('frozen_at'),
-  /** The other cell where the mesh lives; null while the mesh is moving. */
+  /** The other cell, once the mesh lives there. */
   movedTo: text('moved_to'),
-  /**
-   * The incarnation that the mesh brought from another cell. The mesh's peers still see this incarnation as long as the
-   * cell's own one is `lineageIn`.
-   */
+  /** The incarnation that the mesh brought, which its peers see while the cell's own one is `lineageIn`. */
   lineage: uuid('lineage'),
-  /** The incarnation that this cell had when the mesh arrived. */
+  /** This cell's incarnation when the mesh arrived. */
   lineageIn: uuid('lineage_in'),
 })
 
@@ -53,32 +50,32 @@ export const member = pgTable(
     bindingSignature: bytea('binding_signature').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     revokedAt: instant('revoked_at'),
-    /** Can be null if an operator enrolled the member. */
+    /** Null only if an operator enrolled the member. */
     name: text('name'),
     role: text('role', { enum: ['member', 'admin'] })
       .notNull()
       .default('member'),
-    /** The invite that enrolled the member, so that a repeated enrolment is idempotent. */
+    /** The invite that enrolled the member, so that enrolment is idempotent. */
     inviteId: uuid('invite_id'),
-    /** Which peers the member accepts mail from; the table `consent` lists the exceptions. */
+    /** Whose mail the member accepts; `consent` lists exceptions. */
     consentPolicy: text('consent_policy', { enum: ['open', 'contacts'] })
       .notNull()
       .default('open'),
-    /** Whether the row represents a pool (see `pool`). Its key is then the pool's id; box key and binding are zeros. */
+    /** Whether the row is a pool, whose key is its id and whose box key and binding are zeros. */
     isPool: boolean('is_pool').notNull().default(false),
     /** Increases with each change of the consent, so that readers recognize outdated data. */
     consentVersion: integer('consent_version').notNull().default(0),
-    /** For a device: its user. */
+    /** The user of a device. */
     person: integer('person'),
-    /** For a device: until when its user vouches for it (see the statement in `device`). */
+    /** When a device's voucher expires. */
     vouchedUntil: instant('vouched_until'),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.peerNo] }),
-    // The indexes are partial, so that a search by number never uses them. On an empty table, the planner would
-    // consider a full index as good as the primary key.
+    // Partial, so that a search by number never uses these: on an empty table, they would look as good as the primary
+    // key.
     uniqueIndex('member_peer_key').on(t.meshId, t.peerKey).where(sql`${t.peerKey} is not null`),
-    // Names that differ only in case would be confused, so the index ignores case.
+    // Ignores case, because such names would be confused.
     uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`).where(sql`${t.name} is not null`),
     check(
       'member_lengths',
@@ -87,7 +84,7 @@ export const member = pgTable(
   ],
 )
 
-/** Devices of users. The row of a removed device stays, because otherwise its invite could be used again. */
+/** Devices of users. Removed ones keep their rows, so that their invites can't be used again. */
 export const device = pgTable(
   'device',
   {
@@ -97,7 +94,7 @@ export const device = pgTable(
     /** The key of the invite that enrols the device. */
     inviteKey: bytea('invite_key').notNull(),
     statement: bytea('statement').notNull(),
-    /** The user's signed removal; null while the device is enrolled. */
+    /** The user's signed removal; null for an enrolled device. */
     removal: bytea('removal'),
     removedAt: instant('removed_at'),
   },
@@ -109,7 +106,7 @@ export const device = pgTable(
   ],
 )
 
-/** Identity keys that were rotated, with the statement that both keys signed. A former key can't be enrolled again. */
+/** Rotated identity keys, with the statement that both keys signed. They can't be enrolled again. */
 export const formerIdentity = pgTable(
   'former_identity',
   {
@@ -126,7 +123,7 @@ export const formerIdentity = pgTable(
   ],
 )
 
-/** Key bindings from before a rotation. They are needed to open messages that were sealed under them. */
+/** Key bindings from before a rotation, needed to open messages sealed under them. */
 export const formerBinding = pgTable(
   'former_binding',
   {
@@ -227,10 +224,7 @@ export const invite = pgTable(
   ],
 )
 
-/**
- * Access tokens for HTTP, so that a request needs no handshake. Only hashes are stored, so that a copy of the table is
- * useless.
- */
+/** Access tokens for HTTP. A copy of the table is useless, because tokens are hashed. */
 export const accessToken = pgTable(
   'access_token',
   {

@@ -1,4 +1,4 @@
-/** For tests: creates a database with the current schema, in about 30 ms. */
+/** Creates a database with the current schema for tests, in about 30 ms. */
 import { type Database, type DatabaseOptions, openDatabase } from '@sealpost/pg'
 import { copyDatabase, type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { afterAll, inject } from 'vitest'
@@ -6,7 +6,7 @@ import { loginUrls } from './roles.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The template with roles: the name of its database, and the prefix of the roles' names. */
+    /** The template with roles, and the prefix of their names. */
     sealpostTestRoles: { template: string; prefix: string }
   }
 }
@@ -17,9 +17,8 @@ export function scratchDatabase(): Promise<ScratchDatabase> {
 }
 
 /**
- * Copies the template that has privileges for the roles and their logins, which all databases of the run share.
- * Creating and dropping roles costs four times as much as creating and dropping a database. A test about roles calls
- * `loginsOf` instead.
+ * Copies the template whose roles and logins all databases of the run share, because creating roles costs four times as
+ * much as a database. Tests about roles call `loginsOf` instead.
  */
 export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<typeof loginUrls>> {
   const { template, prefix } = inject('sealpostTestRoles')
@@ -32,7 +31,7 @@ export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<
   return { ...scratch, ...loginUrls(scratch.url, prefix) }
 }
 
-/** Opens one database for all tests of a file, and drops it afterwards. Call at the top of the file. */
+/** Opens a database for all tests of a file. Call at the top of the file. */
 export async function databaseOfFile(options: Pick<DatabaseOptions, 'connections'> = {}): Promise<Database> {
   const scratch = await scratchDatabase()
   const db = await openDatabase(scratch.url, { ...unhurried, ...options })

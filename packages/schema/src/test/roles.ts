@@ -1,6 +1,4 @@
-/**
- * For tests: creates role logins for one database. Their names are random, because roles belong to the whole server.
- */
+/** Creates role logins for one test database. Names are random, because roles belong to the server. */
 import { randomBytes } from 'node:crypto'
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
@@ -8,13 +6,13 @@ import { roleStatements } from '../roles.ts'
 
 export interface RoleLogins {
   readonly prefix: string
-  /** The URLs of the same database, one for each role. */
+  /** The URLs of the database for each role. */
   readonly owner: string
   readonly broker: string
   readonly admin: string
   readonly monitor: string
   readonly backup: string
-  /** Drops the roles. Call once all connections are closed but before the database is dropped. */
+  /** Drops the roles. Call once all connections are closed, but while the database exists. */
   drop(): Promise<void>
 }
 
@@ -35,7 +33,7 @@ export async function loginsOf(url: string): Promise<RoleLogins> {
   return { prefix, ...loginUrls(url, prefix), drop }
 }
 
-/** Returns the URLs of a database with the logins that `loginsOf` created under this prefix. */
+/** Returns a database's URLs for the logins that `loginsOf` created under this prefix. */
 export function loginUrls(url: string, prefix: string) {
   const as = (name: string) => {
     const its = new URL(url)

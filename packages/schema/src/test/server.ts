@@ -1,7 +1,6 @@
 /**
- * Provides the Postgres server of a vitest run, as its `globalSetup`: an embedded server, or the server in
- * DATABASE_URL. Creates a migrated template database once. On an external server, drops all databases and roles that
- * the run created.
+ * Provides the Postgres server of a vitest run as its `globalSetup`: embedded, or at DATABASE_URL, where it drops all
+ * databases and roles of the run.
  */
 import { randomUUID } from 'node:crypto'
 import { startEmbedded } from '@sealpost/embedded-pg'
@@ -12,9 +11,9 @@ import { loginsOf, type RoleLogins } from './roles.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The template with roles: the name of its database, and the prefix of the roles' names. */
+    /** The template with roles, and the prefix of their names. */
     sealpostTestRoles: { template: string; prefix: string }
-    /** The run's server, and the name prefix of all databases in the run, which is also the template's name. */
+    /** The run's server, and the prefix of its databases' names, which is also the template's name. */
     sealpostTestServer: { url: string; prefix: string }
   }
 }
@@ -40,7 +39,7 @@ async function makeTemplates(url: string, template: string, withRoles: string): 
   const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
   await db.run((sql) => sql.unsafe(`create database ${template}`))
   await migrate(withDatabaseName(url, template))
-  // A copy fails while any session, even autovacuum, is connected to the source.
+  // A copy fails while any session is connected to the template, even autovacuum.
   await db.run((sql) => sql.unsafe(`alter database ${template} allow_connections false`))
   await db.run((sql) => sql.unsafe(`create database ${withRoles} template ${template}`))
   const logins = await loginsOf(withDatabaseName(url, withRoles))
@@ -55,7 +54,7 @@ interface Made {
   readonly logins: RoleLogins
 }
 
-/** A role can be dropped only once no database has privileges for it. */
+/** Drops the databases first, because a role with privileges can't be dropped. */
 async function dropAll(url: string, { prefix, withRoles, logins }: Made): Promise<void> {
   const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
   const drop = (name: string) => db.run((sql) => sql.unsafe(`drop database if exists ${name} with (force)`))

@@ -1,4 +1,4 @@
-/** Reads what Postgres reports about itself: health, sizes, settings and statement times. */
+/** Reads Postgres' own reports: health, sizes, settings and statement times. */
 import { type Database, DatabaseError } from '@sealpost/pg'
 import * as schema from '@sealpost/schema'
 import type { Millis } from '@sealpost/std'
@@ -6,17 +6,14 @@ import { getTableConfig, PgTable } from 'drizzle-orm/pg-core'
 import { type Origin, parseOrigin } from './origin.ts'
 
 export interface DatabaseHealth {
-  /** Null until the brokers have agreed on this server. */
+  /** Null until the brokers have agreed on a server. */
   readonly origin: Origin | null
   /**
-   * The age of the oldest transaction, including prepared ones, whose snapshot keeps dead rows; 0 if there is none.
+   * The age of the oldest snapshot that keeps dead rows, including those of prepared transactions; 0 if there is none.
    * Transactions of other accounts are visible only with the role `pg_read_all_stats`.
    */
   readonly snapshotSeconds: number
-  /**
-   * Dead rows of the queue, the sessions and the marks that vacuum has not removed, according to the server's
-   * statistics.
-   */
+  /** Dead rows of the queue, the sessions and the marks, according to the server's statistics. */
   readonly deadRows: number
 }
 
@@ -46,7 +43,7 @@ export async function readDatabaseHealth(db: Database): Promise<DatabaseHealth> 
 }
 
 export interface TableStats {
-  /** A partitioned table is one entry with the sums over its partitions. */
+  /** The table, or the parent of partitions, whose sums are reported. */
   readonly name: string
   readonly partitions: number
   /** From the server's statistics, about a second old. */
@@ -74,13 +71,12 @@ export interface DatabaseStats {
   readonly connectionsMax: number
   /** The three oldest transactions, oldest first. */
   readonly snapshots: readonly SnapshotHolder[]
-  /** Tables, largest first. */
   readonly tables: readonly TableStats[]
 }
 
 type Scalars = Omit<DatabaseStats, 'snapshots' | 'tables'>
 
-/** Runs three queries on the server's statistics. They take a few milliseconds. */
+/** Runs three queries on the server's statistics, which take a few milliseconds. */
 export async function readDatabaseStats(db: Database): Promise<DatabaseStats> {
   const [[scalars], snapshots, tables] = await Promise.all([
     db.run(
@@ -160,18 +156,17 @@ export async function missingIndexes(db: Database): Promise<string[]> {
 const tables = (): PgTable[] => (Object.values(schema) as unknown[]).filter((each) => each instanceof PgTable)
 
 export interface StatementStats {
-  /** The text of the statement, in which the server has replaced constants by `$1` and so on. */
+  /** The text of the statement, with `$1` and so on for constants. */
   readonly text: string
   readonly calls: number
   readonly meanMs: number
   readonly deviationMs: number
-  /** The maximum since the server's statistics began. */
   readonly maxMs: number
 }
 
 /**
- * Cantelli's inequality: at least 95 % of all calls took less than the mean plus this many standard deviations, √(0.95
- * / 0.05), regardless of the distribution. `pg_stat_statements` has no percentiles.
+ * The number of standard deviations above the mean below which at least 95 % of all calls lie, for any distribution
+ * (Cantelli's inequality, √(0.95 / 0.05)). `pg_stat_statements` has no percentiles.
  */
 const DEVIATIONS_OF_P95 = Math.sqrt(0.95 / 0.05)
 
@@ -180,8 +175,8 @@ export const p95BoundMs = ({ meanMs, deviationMs, maxMs }: StatementStats): numb
   Math.min(maxMs, meanMs + DEVIATIONS_OF_P95 * deviationMs)
 
 /**
- * Returns this database's statements by total time, descending; null if `pg_stat_statements` is not installed, not
- * loaded, or not readable by this account.
+ * Returns this database's statements by total time, descending; null if `pg_stat_statements` is not available to this
+ * account.
  */
 export async function readStatementStats(db: Database, limit: number): Promise<StatementStats[] | null> {
   const [installed] = await db.run(

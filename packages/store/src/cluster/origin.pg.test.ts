@@ -22,7 +22,7 @@ let served: string
 const run = async (text: string) => (await db).run((sql) => sql.unsafe(text))
 const numberOf = async (text: string) => Number((await run(text))[0]?.n)
 
-/** Simulates a promotion: the recorded timeline is then older than the server's. */
+/** Simulates a promotion: records an older timeline than the server's. */
 const promote = () => run(`update cluster set origin = split_part(database_origin(), '/', 1) || '/00000000'`)
 
 async function leased(shardId: ShardId): Promise<BrokerCheckpoint> {

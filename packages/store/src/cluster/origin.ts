@@ -19,7 +19,7 @@ export interface Origin {
 export interface AckedEnvelope {
   readonly meshId: MeshId
   readonly sender: PeerNo
-  /** The time bucket of the envelope id, which is part of the ledger's key. */
+  /** The envelope id's time bucket, which is part of the ledger's key. */
   readonly second: number
   readonly envelopeId: EnvelopeId
 }
@@ -27,9 +27,9 @@ export interface AckedEnvelope {
 /** The last commits of one broker. A database with these commits has all earlier ones, because WAL is ordered. */
 export interface BrokerCheckpoint {
   readonly shard: ShardId
-  /** What the last renewal of the shard's lease returned; null before the first renewal. */
+  /** The result of the shard's last lease renewal; null before the first. */
   readonly leaseUntil: string | null
-  /** The envelopes acknowledged since that renewal; null if there were too many to remember. */
+  /** The envelopes acknowledged since then; null if there were too many to remember. */
   readonly acknowledged: readonly AckedEnvelope[] | null
 }
 
@@ -40,24 +40,21 @@ export type OriginVerdict =
 
 export interface Attestation {
   readonly checkpoint: BrokerCheckpoint
-  /** The incarnation that this broker has served so far; null when the broker starts. */
+  /** The incarnation that this broker has served; null when it starts. */
   readonly former: string | null
-  /** How long brokers wait for each other, counted from the first attestation. */
+  /** How long brokers wait for each other after the first attestation. */
   readonly patienceMs: Millis
 }
 
-/**
- * Selects three strings: the server that a connection reaches (null on a standby), and the origin and incarnation that
- * its database records.
- */
+/** Selects the connected server (null on a standby), and its database's recorded origin and incarnation. */
 export const SELECT_ORIGIN = `select database_origin(), origin, replace(incarnation::text, '-', '') from cluster`
 
-/** Parses the row of `SELECT_ORIGIN`. Returns null on a standby, and until the brokers have agreed on the server. */
+/** Parses the row of `SELECT_ORIGIN`. Returns null on a standby or without an agreed server. */
 export function parseOrigin([server, noted, incarnation]: readonly (string | null)[]): Origin | null {
   return server != null && server === noted && incarnation ? { server, incarnation } : null
 }
 
-/** Records whether this database has the last commits of this broker. Returns the verdict of all brokers. */
+/** Records whether this database has the broker's last commits. Returns the verdict of all brokers. */
 export async function attestOrigin(
   db: Database,
   { checkpoint: acts, former, patienceMs }: Attestation,
@@ -84,7 +81,7 @@ export async function awaitOrigin(db: Database, shard: ShardId, patienceMs: Mill
 
 const ASK_AGAIN_MS: Millis = 100
 
-/** Returns whether the database has the broker's last commits; null if the broker has committed nothing. */
+/** Returns whether the database has the broker's last commits; null if it has committed nothing. */
 async function findsActs(db: Database, { shard, leaseUntil, acknowledged }: BrokerCheckpoint): Promise<boolean | null> {
   if (acknowledged === null) return false
   if (leaseUntil === null && acknowledged.length === 0) return null

@@ -1,6 +1,4 @@
-/**
- * Stores the live shards, whose leases follow the database clock, and the meshes that operators have pinned to shards.
- */
+/** Stores the live shards with their leases, and the meshes that operators have pinned to shards. */
 import { byteaText, type Database } from '@sealpost/pg'
 import { adminAudit, columnNames, execute, mesh, meshPin, shard } from '@sealpost/schema'
 import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
@@ -18,12 +16,12 @@ export interface ShardRegistration {
 
 export interface ListedShard extends ShardRegistration {
   readonly epoch: number
-  /** How long the shard's lease is still valid; negative for a dead shard. */
+  /** Time left on the shard's lease; negative if the shard is dead. */
   readonly leaseMs: Millis
 }
 
 export interface LiveShards {
-  /** When this shard's lease ends, in µs of the database clock; null if a newer process has taken over its name. */
+  /** When this shard's lease ends, in µs of the database clock; null if a newer process has its name. */
   readonly leaseUntil: string | null
   readonly shards: readonly ListedShard[]
   readonly pins: ReadonlyMap<MeshId, string>
@@ -42,8 +40,7 @@ const columns = sql`name, replace(shard_id::text, '-', '') as "shardId", epoch::
   extract(epoch from lease_until)::text as "leaseUntil"`
 
 /**
- * Renews this shard's lease by `leaseMs`, and returns all live shards. A new process takes over the name with its first
- * call; later calls only renew the lease.
+ * Renews this shard's lease by `leaseMs`. Returns all live shards. A process takes over its name with the first call.
  */
 export async function renewShardLease(
   db: Database,
@@ -78,7 +75,7 @@ export async function renewShardLease(
   return { leaseUntil, shards, pins: await listPins(db) }
 }
 
-/** Removes the shard, so that its meshes move to another home shard immediately. */
+/** Removes the shard, whose meshes then have other homes immediately. */
 export async function removeShard(
   db: Database,
   { name, shardId }: Pick<ShardRegistration, 'name' | 'shardId'>,
@@ -98,7 +95,9 @@ export async function listPins(db: Database): Promise<Map<MeshId, string>> {
   return new Map(rows.map(({ meshId, name }) => [meshId, name]))
 }
 
-/** Makes the shard the mesh's home shard whenever the shard is alive. @returns false if the mesh does not exist */
+/**
+ * Pins the mesh to a shard, which is its home whenever the shard is alive. @returns false if the mesh does not exist
+ */
 export async function pinMesh(db: Database, meshId: MeshId, name: string): Promise<boolean> {
   const rows = await execute(
     db,

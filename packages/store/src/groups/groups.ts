@@ -24,8 +24,8 @@ export interface GroupRow {
 type GroupOutcome = 'done' | 'stale' | 'not_owner' | 'too_many' | 'too_many_own'
 
 /**
- * The limit of active groups in a mesh, not counting groups of revoked owners. It is also the maximum number of ended
- * groups that are remembered. Two groups that are founded concurrently may exceed the limit by one.
+ * The maximum number of active groups in a mesh, without those of revoked owners, and of ended groups that are
+ * remembered. Concurrent calls may exceed it by one.
  */
 export const GROUPS_MAX = 1000
 
@@ -42,7 +42,7 @@ export async function putGroup(
   perOwnerMax = GROUPS_MAX,
 ): Promise<GroupOutcome> {
   const put = () => tryPutGroup(db, owner, group, perOwnerMax)
-  // Two concurrent calls that found the same group don't see each other; the second attempt sees the other's row.
+  // Concurrent calls don't see each other's new group, but a second attempt does.
   const outcome = (await put()) ?? (await put()) ?? 'stale'
   if (outcome === 'done' && group.epoch === GROUP_EPOCH_LAST) await deleteOldEnds(db, owner.meshId)
   return outcome
@@ -115,13 +115,13 @@ async function deleteOldEnds(db: Database, meshId: MeshId): Promise<void> {
 interface GroupRange {
   readonly after: GroupId
   readonly limit: number
-  /** If set, only active groups that this peer owns or belongs to are listed. */
+  /** Limits the list to active groups that this peer owns or belongs to. */
   readonly naming?: PeerKey
 }
 
-/** Lists groups by id, starting after the given one, including ended groups. */
+/** Lists groups by id after the given one, including ended groups. */
 export function listGroups(db: Database, meshId: MeshId, { after, limit, naming }: GroupRange): Promise<GroupRow[]> {
-  // A statement contains 32-byte keys, 16-byte ids and a signature, so the bytes of a key occur only if it is listed.
+  // Search for a listed key by substring: a 32-byte key can't occur in a statement by chance.
   const named =
     naming && sql`and g.epoch < ${GROUP_EPOCH_LAST} and position(decode(${naming}, 'hex') in g.statement) > 0`
   return execute<GroupRow>(
@@ -147,7 +147,7 @@ export function findGroups(db: Database, meshId: MeshId, groups: readonly GroupI
 const isThere = (m: string) =>
   `${m}.revoked_at is null and not ${m}.is_pool and coalesce(${m}.vouched_until > clock_timestamp(), true)`
 
-/** A statement contains 32-byte keys, 16-byte ids and a signature, so the bytes of a key occur only if it is listed. */
+/** SQL: statement `g` lists `key`. A substring search is enough because a 32-byte key can't occur there by chance. */
 const isNamed = (key: string, g: string) => `position(${key} in ${g}.statement) > 0`
 
 /** SQL: the group lists the member's key, its user's key, or a former key of either. */
@@ -168,7 +168,7 @@ export const isOwnerOfSpace = (m: string, space: string) => `${isThere(m)} and c
     else exists (select from peer_group g where g.mesh_id = ${m}.mesh_id and g.group_id = ${space} and g.owner = ${m}.peer_no
       and g.epoch < ${GROUP_EPOCH_LAST}) end`
 
-/** The newest signed statement of a pool. Callers have checked the signature. */
+/** The newest statement of a pool, whose signature callers have verified. */
 export interface PoolRow {
   readonly poolId: PoolId
   readonly epoch: number
@@ -176,20 +176,18 @@ export interface PoolRow {
 }
 
 /**
- * The limit of active pools in a mesh, not counting pools of revoked owners. Two pools that are founded concurrently
- * may exceed it by one.
+ * The maximum number of active pools in a mesh, without those of revoked owners. Concurrent calls may exceed it by one.
  */
 export const POOLS_MAX = 1000
-/** Rows of ended pools remain, so an ended pool still counts for this long. */
+/** How long an ended pool counts, because its rows remain. */
 const ENDED_COUNTS_FOR = sql`interval '1 day'`
 /** How long an ended pool is still listed, so that clients learn that it has ended. */
 const ENDED_LISTED_FOR = sql`interval '7 days'`
 
 /**
- * Stores a statement about a pool unless the stored one is newer. Repeating the call has no effect. Listed peers that
- * are currently members of the mesh become members of the pool. The first statement makes the pool a recipient; the
- * last one ends it. A user and its devices together own at most `perOwnerMax` pools; an ended pool still counts for one
- * day.
+ * Stores a statement about a pool unless the stored one is newer. Repeating the call has no effect. Its members are the
+ * listed peers that are members of the mesh. A user and its devices together own at most `perOwnerMax` pools; an ended
+ * one counts for one day.
  * @returns an outcome like `putGroup`
  */
 export async function putPool(
@@ -199,7 +197,7 @@ export async function putPool(
   perOwnerMax = POOLS_MAX,
 ): Promise<GroupOutcome> {
   const put = () => tryPutPool(db, owner, record, perOwnerMax)
-  // Two concurrent calls that found the same pool don't see each other; the second attempt sees the other's row.
+  // Concurrent calls don't see each other's new pool, but a second attempt does.
   return (await put()) ?? (await put()) ?? 'stale'
 }
 
@@ -261,7 +259,7 @@ async function tryPutPool(
   return row!.outcome
 }
 
-/** Lists pools by id, starting after the given one, including pools that ended recently. */
+/** Lists pools by id after the given one, including recently ended ones. */
 export function listPools(
   db: Database,
   meshId: MeshId,

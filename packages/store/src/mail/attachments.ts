@@ -28,9 +28,7 @@ export interface AttachmentSpec extends AttachmentRef {
   readonly finishSeconds: number
 }
 
-/** Limits on existing attachments, including incomplete ones. */
 export interface AttachmentQuota {
-  /** The limit per user, including the user's devices. */
   readonly perPeer: number
   readonly bytesPerPeer: number
   readonly perMesh: number
@@ -40,8 +38,7 @@ export interface AttachmentQuota {
 export type AttachmentOutcome = 'done' | 'taken' | 'peer_quota' | 'mesh_quota' | 'unknown_recipient'
 
 /**
- * Creates an attachment without chunks; repeating the call has no effect. Two concurrent calls may exceed the quota by
- * one attachment.
+ * Creates an attachment without chunks. Repeating the call has no effect; concurrent calls may exceed the quota by one.
  * @param quota - null for no limit
  */
 export async function createAttachment(
@@ -101,9 +98,9 @@ const NO_QUOTA: AttachmentQuota = { perPeer: MANY, bytesPerPeer: MANY, perMesh: 
 
 export interface AttachmentInfo {
   readonly isOwner: boolean
-  /** Whether the recipients include the peer or its user. */
+  /** Whether the peer or its user is a recipient. */
   readonly isRecipient: boolean
-  /** The newest statement of the recipient group; null if no group is the recipient, or if the group has ended. */
+  /** The recipient group's newest statement; null without such a group. */
   readonly groupStatement: Uint8Array | null
   readonly bytes: number
   readonly chunkBytes: number
@@ -134,7 +131,6 @@ export async function findAttachment(
 
 export interface Chunk {
   readonly chunkNo: number
-  /** 32 bytes. */
   readonly hash: Uint8Array
   /** Null if the chunk is in the S3 store. */
   readonly content: Uint8Array | null
@@ -169,7 +165,7 @@ export async function putChunk(
   const [row] = await put()
   if (row!.isPut || row!.isSame) return 'done'
   if (row!.isSame === false) return 'differs'
-  const [again] = await put() // Two concurrent calls don't see each other; the second attempt sees the other chunk.
+  const [again] = await put() // Concurrent calls don't see each other's chunk, but a second attempt does.
   return again!.isPut || again!.isSame ? 'done' : again!.isSame === false ? 'differs' : 'gone'
 }
 
@@ -224,7 +220,7 @@ export async function completeAttachment(db: Database, { meshId, id }: Attachmen
   )
 }
 
-/** Makes an attachment invisible; the sweep deletes it later. @returns whether it belonged to this peer */
+/** Hides an attachment until the sweep deletes it. @returns whether it belonged to this peer */
 export async function expireAttachment(db: Database, { meshId, id }: AttachmentRef, owner: PeerNo): Promise<boolean> {
   const rows = await db.run(
     (sql) => sql`

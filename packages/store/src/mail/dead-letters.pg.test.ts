@@ -74,7 +74,7 @@ test('a mailbox keeps the newest dead letters of a sender, within limits of coun
   expect(await trim({})).toBe(0)
   expect(await trim({ countMax: 3 })).toBe(1)
   expect((await idsOf()).sort()).toEqual([2, 3, 4, 5])
-  expect(await trim({ bytesMax: 12 })).toBe(1) // each dead letter has 6 bytes
+  expect(await trim({ bytesMax: 12 })).toBe(1) // 6 bytes per dead letter
   expect(await trim({ bytesMax: 1 })).toBe(1)
   expect((await idsOf()).sort()).toEqual([4, 5])
 })

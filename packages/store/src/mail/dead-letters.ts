@@ -40,11 +40,11 @@ export interface DeadLetter {
   readonly reason: string
   readonly attempts: number
   readonly strikes: number
-  /** The reason in the recipient's own words, if it rejected the delivery. */
+  /** The recipient's own reason, if it rejected the delivery. */
   readonly detail: string | null
   readonly enqueuedAtMs: Millis
   readonly diedAtMs: Millis
-  /** The size of the sealed envelope; null if the delivery expired, because its envelope is then deleted. */
+  /** The size of the sealed envelope; null if the delivery expired, which deletes it. */
   readonly bytes: number | null
 }
 
@@ -117,12 +117,8 @@ export async function countDeadLetters(db: Database): Promise<MeshDeadLetters[]>
 
 export interface RedriveResult {
   readonly redriven: number
-  /** The number of dead letters that still match the filter. */
   readonly left: number
-  /**
-   * The requested dead letters that were not redriven, by id. If the filter contains no ids, at most `REFUSED_MAX` are
-   * listed.
-   */
+  /** The requested dead letters that were not redriven. Without ids in the filter, at most `REFUSED_MAX`. */
   readonly refused: readonly RefusedRedrive[]
 }
 
@@ -143,10 +139,9 @@ export type RedriveRefusalCode = 'unknown' | 'not_kept' | 'recipient_revoked' | 
 export const REFUSED_MAX = 1_000
 
 /**
- * Returns dead letters to the end of their queues for `ttlSeconds`, without failed attempts and with one attempt. With
- * one attempt, the next push is marked as a repeated one, which distinguishes a redriven message from a resent one; if
- * it kept its attempts, the queue would claim the delivery alone. The recipient's broker finds the delivery at its next
- * poll (`POLL_MS`). The sender's order is lost: messages that the sender has sent since then come first.
+ * Returns dead letters to the end of their queues for `ttlSeconds`, behind newer messages, where the next poll
+ * (`POLL_MS`) finds them. They have one attempt, so that their push is marked as a repeated one, and no failed
+ * attempts.
  * @throws DatabaseError; dead letters redriven before the error stay redriven
  */
 export async function redriveDeadLetters(
@@ -249,7 +244,7 @@ export interface DeadLetterLimits {
   /** The limit per sender and mailbox. A user and its devices count as one sender. */
   readonly countMax: number
   readonly bytesMax: number
-  /** Limits are checked only in mailboxes with a dead letter younger than this. */
+  /** The maximum age of a mailbox's newest dead letter for which limits are checked. */
   readonly youngerThanSeconds: number
 }
 

@@ -1,6 +1,6 @@
 /**
- * Reports to operators how much meshes and members have stored: state, history, attachments, the largest use of each
- * quota, and each recipient's waiting deliveries.
+ * Reports stored amounts to operators: state, history, attachments, the largest use of each quota, and each recipient's
+ * backlog.
  */
 import type { Database } from '@sealpost/pg'
 import { columnNames, execute, messageQueue } from '@sealpost/schema'
@@ -14,14 +14,12 @@ export interface SpaceView {
   readonly historyFor: 'none' | 'joined' | 'all'
   /** The number of entries, including deleted ones. */
   readonly entries: number
-  /** The total size of these entries. */
   readonly entryBytes: number
   /** The total size of all retained events. */
   readonly historyBytes: number
-  /** The limit of that size. */
   readonly historyBytesMax: number
   readonly keepSeconds: number
-  /** Null if the space keeps no history. */
+  /** Null without a history. */
   readonly keptSinceMs: Millis | null
   /** The number of daily partitions that may contain the space's events. */
   readonly days: number
@@ -35,11 +33,10 @@ export interface SnapshotView {
   readonly bytes: number
 }
 
-/** Counts attachments, including expired ones that are not deleted yet. */
+/** The attachments, including expired ones that are not deleted yet. */
 export interface AttachmentStats {
   readonly files: number
   readonly bytes: number
-  /** The number of incomplete attachments. */
   readonly unfinished: number
 }
 
@@ -96,7 +93,6 @@ export interface RetentionStats {
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** The age of the oldest snapshot among the newest ones of all spaces; 0 if no space has a snapshot. */
   readonly snapshotSeconds: number
   /** The number of daily partitions, including future ones. */
   readonly days: number
@@ -104,7 +100,7 @@ export interface RetentionStats {
   readonly fileBytes: number
 }
 
-/** Reads only small tables, which have one row per space, snapshot or file. */
+/** Reads small tables, which have one row per space, snapshot or file. */
 export async function readRetentionStats(db: Database): Promise<RetentionStats> {
   const [row] = await db.run(
     (sql) => sql<RetentionStats[]>`
@@ -123,19 +119,16 @@ export async function readRetentionStats(db: Database): Promise<RetentionStats> 
 }
 
 export interface QuotaUse {
-  /** The use by one owner, or by one sender in one mailbox. */
+  /** The largest use, by an owner or by a sender in a mailbox. */
   readonly what: 'groups' | 'pools' | 'dead_letters' | 'dead_letter_bytes'
   readonly used: number
   readonly peerKey: PeerKey
 }
 
-/** Counting of dead letters stops at this number. */
+/** The number at which counting dead letters stops. */
 const DEAD_LETTERS_MAX = 100_000
 
-/**
- * Returns the largest use of each quota, omitting unused quotas. Pools that ended within the last day count, as they do
- * in the quota.
- */
+/** Returns the largest use of each quota that is used. Pools that ended within a day count. */
 export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[]> {
   return db.run(
     (sql) => sql<QuotaUse[]>`
@@ -160,12 +153,12 @@ export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[
   )
 }
 
-/** The deliveries of one recipient in one page. The next page may contain more of them. */
+/** The part of one recipient's deliveries that is in one page. */
 export interface RecipientBacklog {
   readonly meshId: MeshId
   readonly recipient: PeerNo
   readonly depth: number
-  /** The number of deliveries that were leased to a session at that time. */
+  /** The number of deliveries leased to a session at that time. */
   readonly held: number
   readonly oldestAtMs: Millis
 }
@@ -181,7 +174,7 @@ export interface CensusPage {
   readonly backlogs: readonly RecipientBacklog[]
   /** Where the next page begins; null at the end of the queue. */
   readonly next: CensusCursor | null
-  /** When the deliveries were counted, according to the database clock. */
+  /** The database clock at the count. */
   readonly nowMs: Millis
 }
 
@@ -195,8 +188,8 @@ export const CENSUS_START: CensusCursor = {
 type PageRow = RecipientBacklog & { readonly priority: number; readonly id: number; readonly nowMs: Millis }
 
 /**
- * Counts waiting deliveries per recipient, page by page in the queue's primary-key order. So no statement takes long,
- * even if the queue is full, and nothing is counted on the message path.
+ * Counts waiting deliveries per recipient, in pages in primary-key order, so that no statement takes long and nothing
+ * is counted on the message path.
  */
 export async function readCensusPage(db: Database, from: CensusCursor, rows: number): Promise<CensusPage> {
   const q = messageQueue

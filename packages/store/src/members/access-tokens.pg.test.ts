@@ -30,7 +30,7 @@ test('a token is found by mesh and hash, with its remaining time', async () => {
   const { peer, peerKey, token, add } = await world()
   const fromMs = Date.now()
   const expiresAtMs = await add(60)
-  // This process and the server use the same clock but round differently.
+  // Process and server share a clock but round differently.
   expect(expiresAtMs! - 60_000).toBeGreaterThanOrEqual(fromMs - 100)
   expect(expiresAtMs! - 60_000).toBeLessThanOrEqual(Date.now() + 100)
   const found = await findAccessToken(db, token)

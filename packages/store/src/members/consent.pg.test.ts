@@ -6,7 +6,7 @@ import { changeConsent, findConsent, NAMED_MAX } from './membership.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 
-/** Creates a mesh. The tests change the consent of its first member. */
+/** Creates a mesh, whose first member's consent the tests change. */
 async function mesh(count: number) {
   const keys = Array.from({ length: count }, newKey).sort()
   const { meshId, owner } = await newMeshOf(

@@ -1,6 +1,6 @@
 /**
- * Enrols, removes and looks up users' devices. Callers have checked the signatures. A user's consent applies to all its
- * devices, so it is looked up by the user's number.
+ * Enrols, removes and looks up users' devices, after callers have verified the signatures. A user's consent applies to
+ * its devices.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import { columnNames, device, execute, formerIdentity, member, senderMark, session } from '@sealpost/schema'
@@ -23,7 +23,7 @@ export interface DeviceBinding extends MemberBinding {
   readonly peerKey: PeerKey
 }
 
-/** `invite_refused` means that the mesh or user does not exist, or that the invite has expired or was used. */
+/** `invite_refused`: the mesh or user does not exist, or the invite has expired or was used. */
 export type DeviceOutcome =
   | { readonly status: 'enrolled'; readonly name: string }
   | {
@@ -44,8 +44,8 @@ export interface DeviceLimits {
 const UNIQUE_VIOLATION = '23505'
 
 /**
- * Uses the invite and enrols the device in one statement. The device's name consists of its user's name and its label.
- * A repeated call by the same device returns the same enrolment. Two concurrent calls may exceed a limit by one.
+ * Uses the invite and enrols the device in one statement, under its user's name and its label. A repeated call returns
+ * the same enrolment. Concurrent calls may exceed a limit by one.
  */
 export async function enrolDevice(
   db: Database,
@@ -56,7 +56,7 @@ export async function enrolDevice(
   try {
     return await enrol(db, claim, candidate, limits)
   } catch (error) {
-    // A concurrent enrolment with this invite or name won the race; the second attempt sees its rows.
+    // A concurrent enrolment with this invite or name won the race, and a second attempt sees its rows.
     if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
       return enrol(db, claim, candidate, limits)
     throw error
@@ -138,7 +138,7 @@ async function enrol(
 }
 
 /**
- * Revokes a user's device. The caller has checked the user's signature. The device's name becomes available again.
+ * Revokes a user's device, after the caller has verified the signature, and frees its name.
  * @returns null if the key was never a device of this user
  */
 export async function removeDevice(
@@ -182,7 +182,6 @@ export interface UserLookup {
   readonly peerKey: PeerKey
 }
 
-/** Returns one result for each lookup, in order. */
 export async function findUserRecords(db: Database, asked: readonly UserLookup[]): Promise<UserRecords[]> {
   const meshes = sql`${arrayLiteral(asked.map(({ meshId }) => meshId))}::uuid[]`
   const keys = sql`${arrayLiteral(asked.map(({ peerKey }) => byteaText(peerKey)))}::bytea[]`

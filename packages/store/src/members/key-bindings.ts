@@ -1,13 +1,13 @@
 /**
- * Stores how members prove their identity. The current key binding is part of the member's row; former bindings have
- * their own rows. Access tokens for HTTP are stored as hashes and expire according to the database clock.
+ * Stores how members are authenticated: key bindings, the current one in the member's row, and hashed access tokens for
+ * HTTP.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import { accessToken, columnNames, execute, formerBinding, formerIdentity, member } from '@sealpost/schema'
 import { assert, type MemberRef, type MeshId, type Millis, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 
-/** A new member: its ed25519 key, and the box key that it has signed. Keys and signature are bytes or hex. */
+/** A new member: its ed25519 key and the box key that it has signed, as bytes or hex. */
 export interface MemberBinding {
   peerKey: PeerKey | Uint8Array
   boxKey: string | Uint8Array
@@ -28,16 +28,12 @@ export interface BindingRecord {
 }
 
 export const BOX_EPOCH_MAX = 2 ** 31 - 1
-/**
- * How long former bindings are stored. After this time, messages sealed under a former key have been delivered or have
- * expired.
- */
+/** How long former bindings are stored, by which time messages sealed under them were delivered or have expired. */
 const FORMER_DAYS = 60
 const FORMER_MAX = 16
 
 /**
- * Replaces the current binding, which becomes a former one. Repeating the call has no effect. The caller has checked
- * the signature.
+ * Replaces the current binding, after the caller has verified the signature. Repeating the call has no effect.
  * @returns `stale_epoch` if the binding is not newer, or the member is revoked
  */
 export async function replaceBinding(
@@ -88,7 +84,7 @@ interface SignedBinding extends BindingRecord {
   readonly peer: PeerKey
 }
 
-/** Returns the current binding, then the former ones, newest first. Returns none for a revoked or unknown member. */
+/** Returns a member's current binding, then its former ones, newest first. Empty for a revoked or unknown member. */
 export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): Promise<SignedBinding[]> {
   return execute<SignedBinding>(
     db,
@@ -113,7 +109,7 @@ export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): 
  * deleted.
  */
 
-/** A rotation whose two signatures the caller has checked, as well as the signature of the binding. */
+/** A rotation whose signatures the caller has verified, including the binding's. */
 interface VerifiedIdentityRotation {
   readonly former: PeerKey
   readonly statement: Uint8Array
@@ -125,7 +121,10 @@ type IdentityRotationOutcome = 'done' | 'key_taken' | 'stale'
 
 const UNIQUE_VIOLATION = '23505'
 
-/** Rotates the key in one statement; repeating the call has no effect. */
+/**
+ * Rotates the key in one statement. The member keeps its number, role, name, consent, devices and mail, but not its
+ * tokens.
+ */
 export async function rotateIdentity(
   db: Database,
   owner: MemberRef,
@@ -198,7 +197,7 @@ async function rotate(
 /** How long mail to a former key still reaches the member. */
 const FOLLOWED_DAYS = 60
 
-/** For each of these keys that was rotated, returns the current key. */
+/** Returns the current keys of rotated ones. */
 export async function findSuccessors(
   db: Database,
   meshId: MeshId,
@@ -219,7 +218,6 @@ export async function findSuccessors(
 
 export interface AccessTokenRef {
   readonly meshId: MeshId
-  /** 32 bytes. */
   readonly hash: Uint8Array
 }
 
@@ -232,14 +230,14 @@ export interface NewAccessToken extends AccessTokenRef {
 export interface AccessTokenHolder {
   readonly peer: PeerNo
   readonly peerKey: PeerKey
-  /** The user, if the peer is a device; otherwise the peer itself. */
+  /** The user of a device; otherwise, the peer itself. */
   readonly person: PeerNo
   readonly remainingMs: Millis
 }
 
 /**
- * Stores a token, and deletes the peer's expired ones.
- * @returns the token's expiry in ms since 1970; null if the peer has too many valid tokens
+ * Stores a token, and deletes expired ones.
+ * @returns when it expires, in ms since 1970; null if the peer has too many
  */
 export async function addAccessToken(db: Database, terms: NewAccessToken): Promise<Millis | null> {
   const { meshId, hash, peer, ttlSeconds, countMax } = terms
@@ -259,7 +257,7 @@ export async function addAccessToken(db: Database, terms: NewAccessToken): Promi
   return row ? Math.floor(row.at) : null
 }
 
-/** Returns undefined for an unknown, expired or revoked token, and for the token of a revoked peer. */
+/** Returns undefined for an unknown, expired or revoked token, or one of a revoked peer. */
 export async function findAccessToken(db: Database, token: AccessTokenRef): Promise<AccessTokenHolder | undefined> {
   const [row] = await db.run(
     (sql) => sql<{ peer: PeerNo; person: PeerNo; key: Uint8Array; rest: number }[]>`

@@ -1,6 +1,6 @@
 /**
- * Enrols members by invite, lists members, and revokes members and invites on behalf of a mesh's admins. Each operation
- * is one idempotent statement, which also checks permissions. Callers have checked the signatures.
+ * Enrols members by invite, lists and revokes members, and revokes invites. Each operation is an idempotent statement,
+ * which also checks permissions. Callers have verified the signatures.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import {
@@ -18,7 +18,7 @@ import type { InviteId, MemberRef, MeshId, Millis, PeerKey, PeerNo } from '@seal
 import { type SQL, sql } from 'drizzle-orm'
 import type { MemberBinding } from './key-bindings.ts'
 
-/** An invite whose signature the caller has checked. */
+/** An invite whose signature the caller has verified. */
 export interface VerifiedInvite {
   readonly meshId: MeshId
   readonly inviteId: InviteId
@@ -43,9 +43,9 @@ export type EnrolOutcome =
   | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_members' }
 
 /**
- * Uses the invite once, and enrols the member with its session and its sender mark, in one statement. Concurrent calls
- * never enrol more members than the invite allows. If a member that the invite enrolled calls again, the outcome is
- * `enrolled` with the member's name. Two concurrent calls may exceed `membersMax`, which includes devices, by one.
+ * Uses the invite once, and enrols the member with its session and its sender mark, in one statement. A repeated call
+ * by the same member returns the same enrolment. Concurrent calls may exceed `membersMax`, which includes devices, by
+ * one.
  */
 export async function enrolByInvite(
   db: Database,
@@ -56,7 +56,7 @@ export async function enrolByInvite(
   try {
     return await enrol(db, claim, candidate, membersMax)
   } catch (error) {
-    // A concurrent enrolment with the same key or name won the race; the second attempt sees its rows.
+    // A concurrent enrolment with this key or name won the race, and a second attempt sees its rows.
     if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
       return enrol(db, claim, candidate, membersMax)
     throw error
@@ -151,12 +151,12 @@ async function enrol(
 
 export interface ListedMember {
   readonly peerKey: PeerKey
-  /** The name; empty if the member has none. */
+  /** Empty if the member has none. */
   readonly name: string
   readonly role: 'member' | 'admin'
 }
 
-/** Lists members in key order, starting after `after`. Omits revoked members. */
+/** Lists members in key order after `after`, without revoked ones. */
 export function listMembers(
   db: Database,
   meshId: MeshId,
@@ -179,8 +179,7 @@ export interface RevokedPeer {
 }
 
 /**
- * On behalf of an admin, revokes members with their devices, and invites. A member may revoke itself in order to leave.
- * A revocation can't be undone. If an invite was never used, a row is stored that only records its revocation.
+ * Revokes members with their devices, and invites, on behalf of an admin or, to leave, of the member itself.
  * @returns the keys that are or were members; null if the caller has no permission, in which case nothing changes
  */
 export async function revokeMembers(
@@ -222,25 +221,24 @@ export async function revokeMembers(
 
 /** A change to a peer's consent: the policy, and the peers that it allows or blocks. */
 export interface ConsentChange {
-  /** The new policy; null leaves the policy unchanged. */
+  /** Null leaves the policy unchanged. */
   readonly policy: 'open' | 'contacts' | null
-  /** If a peer occurs twice, its last entry counts. */
+  /** If a peer occurs twice, its last entry applies. */
   readonly verdicts: readonly { readonly peer: PeerKey; readonly verdict: 'allowed' | 'blocked' | 'forgotten' }[]
 }
 
 interface ConsentRecord {
   readonly policy: 'open' | 'contacts'
-  /** Increases with each change. */
   readonly version: number
   /** The listed peers, ordered by key. */
   readonly named: readonly { readonly peer: PeerNo; readonly peerKey: PeerKey; readonly isBlocked: boolean }[]
 }
 
-/** The maximum number of peers that one peer can allow or block. Two concurrent changes may exceed it. */
+/** The maximum number of peers that one peer can allow or block. Concurrent changes may exceed it. */
 export const NAMED_MAX = 1000
 
 /**
- * Applies the whole change, or none of it if the change would exceed `NAMED_MAX`. Ignores an entry for the peer itself.
+ * Applies the change, unless it would exceed `NAMED_MAX`. Ignores an entry for the peer itself.
  * @returns whether the change was applied, and the listed keys that were never members
  */
 export async function changeConsent(

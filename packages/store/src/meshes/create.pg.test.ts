@@ -1,4 +1,4 @@
-/** Tests how the first admin of a mesh is enrolled: the admin role stores the invite, and the broker's role uses it. */
+/** Tests the enrolment of a mesh's first admin, whose invite the admin role stores and the broker's role uses. */
 import { randomBytes } from 'node:crypto'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'

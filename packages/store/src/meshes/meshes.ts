@@ -1,6 +1,6 @@
 /**
- * Reads meshes for operators (members, groups, pools and invites, but no messages), and makes the operators' changes.
- * Each change and its audit entry are one statement. Repeating a change has no effect.
+ * Reads meshes for operators, without messages, and makes operators' changes. Each change and its audit entry are one
+ * idempotent statement.
  */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import {
@@ -52,14 +52,13 @@ export interface PeerEntry {
   readonly isPool: boolean
   readonly createdAtMs: Millis
   readonly revokedAtMs: Millis | null
-  /** The user, if the member is a device. */
+  /** The user of a device. */
   readonly person: PeerKey | null
   readonly consentPolicy: 'open' | 'contacts'
   readonly allowed: number
   readonly blocked: number
   /** The shard that served the member last. */
   readonly shard: ShardId | null
-  /** When the session opened there. */
   readonly openedAtMs: Millis | null
 }
 
@@ -69,14 +68,14 @@ export interface GroupView {
   readonly owner: PeerKey
   readonly ownerName: string | null
   readonly epoch: number
-  /** The number of members of a pool; null for a group, whose signed statement lists the members. */
+  /** The number of a pool's members; null for a group, whose statement lists them. */
   readonly members: number | null
   readonly overAtMs: Millis | null
 }
 
 export interface InviteView {
   readonly inviteId: InviteId
-  /** Null for an operator's invite, and for an invite that was revoked before its first use. */
+  /** Null for an operator's invite, and for one that was revoked before its first use. */
   readonly issuer: PeerKey | null
   readonly issuerName: string | null
   readonly uses: number
@@ -85,7 +84,7 @@ export interface InviteView {
   readonly revokedAtMs: Millis | null
 }
 
-/** Counting stops here, because a mesh may have millions of members. */
+/** The number of members at which counting stops, because a mesh may have millions. */
 export const MEMBERS_COUNTED_MAX = 10_000
 
 const ms = (instant: PgColumn): SQL => sql`floor(extract(epoch from ${instant}) * 1000)::float8`
@@ -124,7 +123,7 @@ export async function countMembers(db: Database, meshId: MeshId): Promise<number
   return row!.members
 }
 
-/** Lists members by key, starting after `after`. Includes revoked members and pools. */
+/** Lists members by key after `after`, including revoked members and pools. */
 export function listPeers(
   db: Database,
   meshId: MeshId,
@@ -179,8 +178,8 @@ export function listGroupViews(db: Database, meshId: MeshId, limit: number): Pro
 }
 
 /**
- * Lists the operator's invites, and members' invites that were used or revoked; the database doesn't know other
- * invites.
+ * Lists the operator's invites, and members' invites that were used or revoked. Unused invites from members aren't
+ * stored in the database.
  */
 export function listInvites(db: Database, meshId: MeshId, limit: number): Promise<InviteView[]> {
   return execute<InviteView>(
@@ -220,7 +219,7 @@ const inviteColumns = columnNames(invite.meshId, invite.inviteId, invite.hash, i
 const inviteValues = (meshId: MeshId, { inviteId, hash, usesMax, notAfterMs }: OperatorInvite) =>
   sql`${meshId}::uuid, ${inviteId}::uuid, ${byteaText(hash)}::bytea, ${usesMax}::int, to_timestamp(${notAfterMs}::float8 / 1000)`
 
-/** Creates a mesh and the invite for its first admin. @returns false if a mesh with this name exists */
+/** Creates a mesh and its first admin's invite. @returns false if a mesh with this name exists */
 export async function createMeshWithInvite(
   db: Database,
   { meshId, name, invite: first }: { meshId: MeshId; name: string; invite: OperatorInvite },
@@ -261,7 +260,7 @@ function checkName(name: string): void {
 }
 
 /**
- * Enrols members, each with a session and a sender mark. Writes one audit entry.
+ * Enrols members, with one audit entry.
  * @returns the members' numbers in the order of `bindings`
  * @throws DatabaseError `db_refused`: 23505 if a key is already a member or a name is taken, 23503 if the mesh does not
  * exist, 23514 if a length is invalid; OperatingError `name_malformed`
@@ -311,8 +310,7 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
 }
 
 /**
- * Revokes a member and, if it is a user, its devices. The rows are kept, so that the keys can't be enrolled again.
- * Ignores pools.
+ * Revokes a member and, if it is a user, its devices. Keeps the rows, so that the keys can't be enrolled again.
  * @returns the peers whose connections must end; empty if the member does not exist
  */
 export function revokePeer(
@@ -341,9 +339,7 @@ export function revokePeer(
   )
 }
 
-/**
- * Revokes an invite, whether it was used or not. Members that used it remain members. @returns whether the mesh exists
- */
+/** Revokes an invite. Members that have used it remain. @returns whether the mesh exists */
 export async function revokeInvite(
   db: Database,
   operator: Operator,

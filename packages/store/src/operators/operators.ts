@@ -1,7 +1,4 @@
-/**
- * Records the audit of operators' changes. The statement that makes a change also writes its audit entry, so that
- * neither can exist without the other.
- */
+/** Audits operators' changes. The statement that makes a change also writes its audit entry. */
 
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { byteaText, type Database } from '@sealpost/pg'
@@ -9,7 +6,7 @@ import { adminAudit, adminToken, columnNames, execute } from '@sealpost/schema'
 import type { MeshId, Millis } from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
 
-/** The name of an admin token, or null for a change made directly in the database. */
+/** The name of an admin token; null for a change made directly in the database. */
 export type Operator = string | null
 
 export type AuditAction =
@@ -38,16 +35,15 @@ interface AuditEntry {
   readonly action: string
   readonly meshId: MeshId | null
   readonly subject: string | null
-  /** The number of changed objects. */
   readonly count: number
 }
 
-/** The columns for an insert. `auditValues` returns the values of the first two. */
+/** The columns of an insert, of which `auditValues` returns the first two values. */
 export const auditColumns: SQL = columnNames(
   ...[adminAudit.actor, adminAudit.action, adminAudit.meshId, adminAudit.subject, adminAudit.count],
 )
 
-/** Returns the values for actor and action. Append the mesh, the subject and the count. */
+/** Returns the values for actor and action, to be followed by mesh, subject and count. */
 export const auditValues = (operator: Operator, action: AuditAction): SQL =>
   sql`coalesce('token:' || ${operator}::text, 'database:' || session_user), ${action}::text`
 
@@ -82,14 +78,14 @@ export interface NewAdminToken {
   /** The name that appears in the audit. */
   readonly name: string
   readonly scope: AdminScope
-  /** Null if the token is valid for all meshes. */
+  /** Null for all meshes. */
   readonly meshId: MeshId | null
   readonly ttlSeconds: number
 }
 
 interface IssuedAdminToken {
   readonly id: string
-  /** The token itself. It is returned only once. */
+  /** The token, which is returned only once. */
   readonly token: string
   readonly expiresAtMs: Millis
 }
@@ -112,7 +108,7 @@ interface ListedAdminToken extends Omit<AdminTokenHolder, 'restMs'> {
 const ID_BYTES = 8
 const SECRET_BYTES = 32
 const TOKEN = /^spa_([0-9a-f]{16})_([A-Za-z0-9_-]{43})$/
-/** The last use is recorded at most once a minute, since each recording is a commit. */
+/** The minimum time between two recorded uses of a token, because each recording is a commit. */
 const NOTED_EVERY_SECONDS = 60
 
 const sha256 = (secret: string): Buffer => createHash('sha256').update(secret).digest()
@@ -143,7 +139,7 @@ export async function addAdminToken(
   return { id, token: `spa_${id}_${secret}`, expiresAtMs: row!.expiresAtMs }
 }
 
-/** Returns undefined for a malformed, unknown, expired or revoked token. Records the use. */
+/** Records the use. Returns undefined for a malformed, unknown, expired or revoked token. */
 export async function findAdminToken(db: Database, token: string): Promise<AdminTokenHolder | undefined> {
   const [, id, secret] = TOKEN.exec(token) ?? []
   if (!id || !secret) return undefined
@@ -179,7 +175,7 @@ export function listAdminTokens(db: Database): Promise<ListedAdminToken[]> {
   )
 }
 
-/** Revokes a token. Brokers may accept the token for another three seconds. @returns whether the token exists */
+/** Revokes a token, which brokers may accept for another three seconds. @returns whether the token exists */
 export async function revokeAdminToken(db: Database, id: string): Promise<boolean> {
   const t = adminToken
   const rows = await execute(

@@ -1,4 +1,4 @@
-/** For tests: creates members with random signatures, because the database does not check signatures. */
+/** Creates members for tests, with random signatures, which the database does not verify. */
 import { randomBytes } from 'node:crypto'
 import type { Database } from '@sealpost/pg'
 import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
