@@ -1,15 +1,15 @@
 /**
- * Writes entries in batches: while one commit runs, new writes are collected for the next. Two changes of one key never
- * share a commit, because the first determines the result of the second.
+ * Writes entries in batches: while one commit runs, new writes queue for the next. Two changes of one key never share a
+ * commit, because the second depends on the first.
  */
 import { DatabaseError, NEW_PARTITION, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
 import { assert, type Micros, OperatingError, type PeerNo, type SpaceRef } from '@sealpost/std'
 
 import { LOCK_SPACES, WRITE_ENTRIES } from './sql-spaces.ts'
 
-/** An entry with a parsed header whose author is the writer. */
+/** An entry with a parsed header. Its author is the writer. */
 export interface EntryWrite extends SpaceRef {
-  /** In hex, 32 bytes; likewise `hash` and `formerHash`. */
+  /** 32 bytes in hex, as are `hash` and `formerHash`. */
   readonly keyHash: string
   readonly revision: number
   readonly formerHash: string
@@ -22,16 +22,16 @@ export interface EntryWrite extends SpaceRef {
 
 export type EntryOutcome =
   | { readonly status: 'done'; readonly seq: number; readonly at: Micros; readonly isNew: boolean }
-  /** `standing` is the current entry of this key, or null if there is none. */
+  /** `standing` is the key's current entry, if there is one. */
   | { readonly status: 'conflict'; readonly standing: Uint8Array | null }
   | { readonly status: 'stale_key_epoch' | 'quota' | 'away' | 'unknown_space' }
 
 export interface EntryLimits {
   /** The maximum number of keys in one space, including deleted ones. */
   readonly entriesMax: number
-  /** The maximum bytes of the current entries in one space. */
+  /** The maximum size of a space's current entries in bytes. */
   readonly spaceBytesMax: number
-  /** The maximum bytes of all entries and history in a mesh. */
+  /** The maximum size of a mesh's entries and history in bytes. */
   readonly meshBytesMax: number
 }
 
@@ -55,8 +55,7 @@ export class EntryWriter {
   }
 
   /**
-   * Returns outcomes in the order of the writes. After an error, it is unknown which entries were written; a repeated
-   * write returns `done` if it was already stored.
+   * Returns outcomes in the order of the writes. After an error, repeat the writes: one that was stored returns `done`.
    * @throws OperatingError; `state_busy`, retryable, if too many writes are waiting; none of these was then written
    */
   write(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
@@ -70,7 +69,7 @@ export class EntryWriter {
 
   async #writeWaiting(): Promise<void> {
     this.#isWriting = true
-    await Promise.resolve() // writes in one event loop turn share a batch
+    await Promise.resolve() // lets other writes of the same turn join the batch
     while (this.#waiting.length > 0) {
       const taken = this.#take()
       try {
@@ -83,7 +82,7 @@ export class EntryWriter {
     this.#isWriting = false
   }
 
-  /** Takes the oldest write of each key, up to the batch limit. */
+  /** Takes the oldest write of each key, up to the limit. */
   #take(): Waiter[] {
     const keys = new Set<string>()
     const taken: Waiter[] = []
@@ -92,7 +91,7 @@ export class EntryWriter {
     for (const waiter of this.#waiting) {
       const key = keyOf(waiter.write)
       const isTaken = !keys.has(key) && taken.length < WRITES_MAX && bytes < BYTES_MAX
-      keys.add(key) // later writes of the key wait for this write
+      keys.add(key) // later writes of the key must wait
       if (isTaken) bytes += waiter.write.bytes.length
       ;(isTaken ? taken : left).push(waiter)
     }
@@ -104,7 +103,7 @@ export class EntryWriter {
     const steps = writeSteps(writes, this.#limits)
     const write = () => this.#db.run((pipe) => pipe.run(steps))
     const [, rows] = await write().catch((error) => {
-      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // the missing partition now exists
+      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // the missing partition now exists, so retry
       throw error
     })
     assert(rows?.length === writes.length, 'one answer for each entry')
@@ -115,7 +114,7 @@ export class EntryWriter {
 const spaceKeyOf = ({ meshId, spaceId }: SpaceRef): string => `${meshId} ${spaceId}`
 const keyOf = (write: EntryWrite): string => `${spaceKeyOf(write)} ${write.keyHash}`
 
-/** Formats an array of numbers, ids or flags. They need no quotes. */
+/** Formats an array of numbers, ids or flags, which need no quotes. */
 const arrayOf = (items: readonly (string | number | boolean)[]): string => `{${items.join()}}`
 const bytesArray = (items: readonly string[]): string => `{${items.map((hex) => `"\\\\x${hex}"`).join()}}`
 

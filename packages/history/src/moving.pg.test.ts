@@ -1,4 +1,4 @@
-/** Tests that rows written while a mover freezes the mesh are either moved or refused, and that none is left behind. */
+/** Tests that rows written while a mover freezes the mesh are either moved or refused. */
 import { moveMesh } from '@sealpost/mesh-move'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -44,7 +44,7 @@ const copy = () => {
   return expect(moved).rejects.toThrow('copied')
 }
 
-/** Resolves when this many statements wait for a lock in the database. */
+/** Resolves when this many statements wait for a lock. */
 async function untilWaiting(count: number): Promise<void> {
   const [row] = await stage.admin.run(
     (sql) => sql<{ n: number }[]>`select count(*)::int as n from pg_stat_activity
@@ -87,7 +87,7 @@ describe.each<Table>(['space', 'attachment', 'attachment_chunk'])('a new row of 
   test('that begins during the freeze is refused', async () => {
     let copied: Promise<unknown> | undefined
     let asked: Promise<unknown> | undefined
-    // Returns when the freeze has changed the mesh and is waiting for a session.
+    // Resolves when the freeze has changed the mesh and waits for a session.
     const held = (db: Database) => db.run((sql) => sql`select from session where mesh_id = ${MESH}::uuid for update`)
     await around(held, async () => {
       copied = copy()

@@ -1,4 +1,4 @@
-/** Stores spaces and the key grants of their members. The caller has verified all bytes, including signatures. */
+/** Stores spaces and key grants. Callers have verified all bytes, including signatures. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import { type MemberRef, type Micros, OperatingError, type PeerKey, type SpaceId, type SpaceRef } from '@sealpost/std'
 import {
@@ -18,7 +18,6 @@ type HistoryFor = (typeof HISTORY_FOR)[number]
 
 /** The terms of a space, which its owner has signed. */
 export interface SpaceDefinition extends SpaceRef {
-  /** The epoch only increases. */
   readonly epoch: number
   readonly historyFor: HistoryFor
   readonly keepsMessages: boolean
@@ -34,12 +33,12 @@ export interface Space extends SpaceDefinition {
   /** The number of the newest event; 0 if there is none. */
   readonly lastSeq: number
   readonly lastAt: Micros | null
-  /** The time from which events are recorded; null if events are not recorded. */
+  /** When recording began; null without a history. */
   readonly keptSince: Micros | null
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** The total bytes of entries and history in all spaces of the mesh. */
+  /** The total size of entries and history in the mesh. */
   readonly meshBytes: number
 }
 
@@ -53,7 +52,7 @@ export interface SpaceMember {
 
 interface GrantNeeds {
   readonly memberCount: number
-  /** The number of peers that were granted the newest key and have since left the space. */
+  /** The number of former members that were granted the newest key. */
   readonly departed: number
   readonly lacking: readonly SpaceMember[]
 }
@@ -106,10 +105,7 @@ export class Spaces {
     return (await run<MemberRow>(this.#db, LIST_MEMBERS, [meshId, spaceId, byteaText(after), limit])).map(memberOf)
   }
 
-  /**
-   * @returns null if another call stored terms concurrently. This statement did not see those terms; the next attempt
-   * will.
-   */
+  /** @returns null if another call stored terms concurrently, which only the next attempt sees */
   async #tryPut(peer: number, terms: SpaceDefinition): Promise<PutOutcome> {
     const { meshId, spaceId, epoch, statement, historyFor, keepsMessages, keepSeconds, keepBytes } = terms
     const ours = [epoch, byteaText(statement), historyFor, keepsMessages, keepSeconds, keepBytes]
@@ -173,7 +169,7 @@ function spaceOf(meshId: Space['meshId'], row: SpaceRow): Space {
   }
 }
 
-/** A space key that one member sealed for another. The broker stores it until the recipient confirms it. */
+/** A space key that one member sealed for another, stored until the recipient confirms it. */
 interface StoredGrant {
   readonly keyEpoch: number
   readonly granter: PeerKey
@@ -229,10 +225,7 @@ export class Grants {
     return this.#end(asker, key, GRANT_FETCHED)
   }
 
-  /**
-   * Records that the peer can't open this grant. The next check then reports that the peer lacks the key. @throws
-   * OperatingError
-   */
+  /** Marks this grant as useless to the peer, so that others grant the key again. @throws OperatingError */
   discard(asker: MemberRef, key: GrantKey): Promise<void> {
     return this.#end(asker, key, GRANT_USELESS)
   }

@@ -22,8 +22,7 @@ where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOfSpace('m', 's.spa
 
 /**
  * Replaces older terms. `$1–$3` mesh, space, the signing peer · `$4–$9` the terms. Returns no row if other terms were
- * stored concurrently; the next attempt sees them. Recorded history survives a change of terms, except when the space
- * stops keeping history.
+ * stored concurrently. History survives a change of terms unless the space stops keeping it.
  */
 export const PUT_SPACE = `
 with former as materialized (
@@ -73,11 +72,10 @@ select encode(m.peer_key, 'hex') as peer, ${grantedTo('m')} as key_epoch from ($
 order by m.peer_key limit $4::int`
 
 /**
- * Stores boxes for members, with the current key or the next one, which then becomes current. If two rotations are
- * concurrent, the second one sees the first. A rotation deletes the boxes of departed members. `$1–$3` mesh, space,
- * granter · `$4 $5` the epoch that the granter believes to be current, and the epoch of the boxes · `$6 $7` peers and
- * boxes. Returns the epoch that was current, or no row if the space is unknown, moving, or no longer open to the
- * granter. An existing box is not replaced.
+ * Stores boxes for members, with the current key or the next one, which then becomes current. A rotation deletes the
+ * boxes of departed members. `$1–$3` mesh, space, granter · `$4 $5` the epoch that the granter believes to be current,
+ * and the epoch of the boxes · `$6 $7` peers and boxes. Returns the epoch that was current, or no row if the space is
+ * unknown, moving, or no longer open to the granter. An existing box is not replaced.
  */
 export const PUT_GRANTS = `
 with held as materialized (
@@ -107,7 +105,7 @@ join member m on m.mesh_id = g.mesh_id and m.peer_no = g.granter
 where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.peer_no = $3::int and g.box is not null order by g.key_epoch`
 
 /**
- * Records that peer `$3` has the key of epoch `$4` and no longer needs earlier boxes. Returns no row while the space is
+ * Marks the key of epoch `$4` as stored by peer `$3`, which needs no earlier boxes. Returns no row while the space is
  * moving.
  */
 export const GRANT_FETCHED = `
@@ -122,7 +120,7 @@ with held as materialized (
 )
 select true as is_done from held`
 
-/** Records that the peer could not open the box of epoch `$4`, so that a member can make another one. */
+/** Marks the box of epoch `$4` as useless, so that a member makes another one. */
 export const GRANT_USELESS = `
 with held as materialized (
   select from space s where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOpen('s')} for share
@@ -132,14 +130,11 @@ with held as materialized (
 )
 select true as is_done from held`
 
-/**
- * Writes entries in one transaction of two statements, which are sent together. The first statement locks the spaces.
- * The second one sees the results of the writers that the first one waited for; it checks and writes. So only one of
- * two writers of a revision succeeds, and `seq` follows the commit order. The numbers within a transaction are
- * consecutive, and a reader that reads up to the number in the space's row has seen all of them.
- */
 
-/** Locks spaces. `$1 $2`: their meshes and ids, in an order that all shards share. Reads: the primary key of space. */
+/**
+ * Locks spaces, so that `WRITE_ENTRIES` in the same transaction sees the results of earlier writers, and `seq` follows
+ * the commit order. `$1 $2`: their meshes and ids, in an order that all shards share. Reads: the primary key of space.
+ */
 export const LOCK_SPACES = `
 select s.space_id from unnest($1::uuid[], $2::uuid[]) as k(mesh_id, space_id)
 cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and s.space_id = k.space_id offset 0 for update) s`

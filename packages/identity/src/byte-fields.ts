@@ -29,7 +29,7 @@ export function lengthPrefixed(bytes: Uint8Array): Uint8Array {
   return field
 }
 
-/** Returns a context string for signatures: ASCII and a zero byte, so that no context is a prefix of another. */
+/** Returns a context for signatures: ASCII and a zero byte, so that none is a prefix of another. */
 export function context(ascii: string): Uint8Array {
   return encoder.encode(`${ascii}\0`)
 }
@@ -63,9 +63,9 @@ export function writeU32(into: Uint8Array, at: number, value: number): void {
   into[at + 3] = value
 }
 
-/** Writes lower-case hex as bytes; returns false if a character is not a hex digit. */
+/** Writes hex as bytes. Returns false if a character is not a lower-case digit. */
 export function writeHex(into: Uint8Array, at: number, hex: string): boolean {
-  let seen = 0 // becomes negative at the first character that is not a digit
+  let seen = 0 // negative from the first character that is not a digit
   for (let i = 0; i < hex.length; i += 2) {
     const byte = hexByte(hex, i)
     seen |= byte
@@ -74,13 +74,12 @@ export function writeHex(into: Uint8Array, at: number, hex: string): boolean {
   return seen >= 0
 }
 
-/** Returns whether `bytes` contains the bytes of this hex string at `at`. */
+/** Returns whether `bytes` contains this hex string at `at`. */
 export function holdsHex(bytes: Uint8Array, at: number, hex: string): boolean {
   for (let i = 0; i < hex.length; i += 2) if (bytes[at + (i >>> 1)] !== hexByte(hex, i)) return false
   return true
 }
 
-/** Writes a safe integer as u64. */
 export function writeU64(into: Uint8Array, at: number, value: number): void {
   assert(isUnsigned(value, Number.MAX_SAFE_INTEGER), 'a u64 is out of range')
   writeU32(into, at, Math.floor(value / 0x1_0000_0000))
@@ -91,12 +90,12 @@ export function readU32(from: Uint8Array, at: number): number {
   return ((from[at]! << 24) | (from[at + 1]! << 16) | (from[at + 2]! << 8) | from[at + 3]!) >>> 0
 }
 
-/** Values beyond the safe integers are rounded; the caller refuses them. */
+/** Reads a u64. Rounds values beyond the safe integers, which callers refuse. */
 export function readU64(from: Uint8Array, at: number): number {
   return readU32(from, at) * 0x1_0000_0000 + readU32(from, at + 4)
 }
 
-/** Reads fields in sequence. Past the end it reads zeros, and `isAtEnd` stays false. */
+/** Reads fields in sequence. Past the end, reads zeros, and `isAtEnd` is false. */
 export class FieldReader {
   readonly #bytes: Uint8Array
   #at = 0
@@ -138,14 +137,14 @@ export function isUnsigned(value: number, max: number): boolean {
   return Number.isSafeInteger(value) && value >= 0 && value <= max
 }
 
-/** Copies a few bytes into a new array. For 16 bytes it takes 0.03 µs, compared with 0.10 µs for `slice`. */
+/** Copies a few bytes. For 16 bytes it takes 0.03 µs; `slice` takes 0.10 µs. */
 export function copyBytes(from: Uint8Array, at: number, length: number): Uint8Array {
   const copy = new Uint8Array(length)
   for (let i = 0; i < length; i++) copy[i] = from[at + i]!
   return copy
 }
 
-/** Returns whether `bytes` contains `part` at `at`. Stops at the first difference, so don't use it for secrets. */
+/** Returns whether `bytes` contains `part` at `at`. Not for secrets, because it stops at the first difference. */
 export function holdsBytes(bytes: Uint8Array, at: number, part: Uint8Array): boolean {
   for (let i = 0; i < part.length; i++) if (bytes[at + i] !== part[i]) return false
   return true
@@ -154,7 +153,7 @@ export function holdsBytes(bytes: Uint8Array, at: number, part: Uint8Array): boo
 const NIBBLES = new Int8Array(128).fill(-1)
 for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit
 
-/** Reads two hex digits at `at`. Returns a negative number if one of them is not a hex digit. */
+/** Reads two hex digits. Returns a negative number if one is not a hex digit. */
 function hexByte(hex: string, at: number): number {
   return ((NIBBLES[hex.charCodeAt(at)] ?? -1) << 4) | (NIBBLES[hex.charCodeAt(at + 1)] ?? -1)
 }

@@ -8,8 +8,8 @@
 import sodium from 'libsodium-wrappers'
 
 /**
- * The functions of libsodium below the wrappers that this package uses. Addresses are offsets in `HEAPU8`, which
- * becomes another array when the memory grows; a length is passed as two halves of 32 bits.
+ * The functions below libsodium's wrappers. Addresses are offsets in `HEAPU8`, which becomes another array when the
+ * memory grows; a length consists of two halves of 32 bits.
  */
 export interface RawSodium {
   readonly HEAPU8: Uint8Array
@@ -38,7 +38,7 @@ export function ready(): Promise<void> {
 
 export { sodium }
 
-/** Returns the module that the wrappers call. They expose it once it is ready, but their types omit it. */
+/** Returns the module behind the wrappers, which their types omit. */
 export function rawSodium(): RawSodium {
   return (sodium as unknown as { libsodium: RawSodium }).libsodium
 }

@@ -1,4 +1,4 @@
-/** Reads short responses: single entries, and pages of events with limited rows and bytes. */
+/** Reads short responses: single entries, and pages with a limited number of rows and bytes. */
 import type { Database, Pipeline } from '@sealpost/pg'
 import type { Micros, SpaceRef } from '@sealpost/std'
 import { type ReplayRow, readCopyRow } from './rows.ts'
@@ -6,9 +6,9 @@ import { type Base, formatTimestamp, literal, microsOf, ofSpace } from './sql.ts
 
 export interface PageRequest {
   readonly space: SpaceRef
-  /** If `before` is null, the page contains the events after this seq, in ascending order. */
+  /** Without `before`, the page has the events after this seq, ascending. */
   readonly after: number
-  /** If set, the page contains the events before this seq, in descending order. */
+  /** If set, the page has the events before this seq, descending. */
   readonly before: number | null
   readonly from: Micros | null
   readonly to: Micros | null
@@ -16,7 +16,7 @@ export interface PageRequest {
 }
 
 export interface EventPage {
-  /** When the page was read, according to the database clock, and the space's newest seq at that time. */
+  /** The database clock at the read, and the space's newest seq at that time. */
   readonly at: Micros
   readonly lastSeq: number
   readonly rows: readonly PageRow[]
@@ -29,7 +29,7 @@ interface PageRow {
   readonly line: string
 }
 
-/** The maximum bytes of records and bodies. A single larger event is still returned. */
+/** The maximum size of a page's records and bodies in bytes. A single larger event is returned alone. */
 export const PAGE_BYTES_MAX = 512 * 1024
 export const PAGE_ROWS_MAX = 1_000
 
@@ -46,7 +46,7 @@ export async function readPage(db: Pipeline, request: PageRequest): Promise<Even
   return recent === null || isWhole(recent, request) ? recent : read(db, request, null)
 }
 
-/** Returns whether no older event can belong to the page: seqs have no gaps, and later events have higher ones. */
+/** Returns whether the page can contain no older event: seqs have no gaps. */
 function isWhole({ rows, hasMore, lastSeq }: EventPage, { after, before }: PageRequest): boolean {
   return rows[0]?.seq === after + 1 || (before === null ? lastSeq <= after : hasMore)
 }
@@ -58,7 +58,7 @@ async function read(db: Pipeline, request: PageRequest, since: Micros | null): P
   return reader.page
 }
 
-/** Reads binary rows and writes each row as a line. With the text driver, a page took twice as long. */
+/** Reads binary rows and writes each as a line, which takes half as long as with the text driver. */
 class PageReader {
   readonly #request: PageRequest
   readonly #rows: PageRow[] = []
@@ -79,7 +79,7 @@ class PageReader {
     }
     this.#bytes += row.value.length + (row.body?.length ?? 0)
     const count = this.#rows.length
-    // The query also returns the first event beyond the limit, which shows that more events follow.
+    // The first event beyond the limit shows that more follow.
     this.#hasMore = count === this.#request.limit || (count > 0 && this.#bytes > PAGE_BYTES_MAX)
     if (!this.#hasMore) this.#rows.push({ seq: row.seq, line: rowLine(row) })
   }
@@ -91,7 +91,7 @@ class PageReader {
   }
 }
 
-/** The kind of the first row, which contains the space's newest seq and the time of the read. */
+/** The kind of the first row, which contains the newest seq and the time of the read. */
 const FACTS = 0
 const LAST_SEQ = 'case when last_seq < 0 then -1 - last_seq else last_seq end'
 const BYTES = 'octet_length(record) + coalesce(octet_length(body), 0)'
@@ -125,21 +125,20 @@ export async function readEntries(db: Database, space: SpaceRef, keyHashes: read
   return [...(await db.run((sql) => sql.unsafe(statement, [], { prepare: false })))] as unknown as ReplayRow[]
 }
 
-/** The range of times at which a space can be read. */
 export interface HistoryBounds {
   readonly now: Micros
   readonly lastSeq: number
-  /** Null if the space keeps no history. */
+  /** Null without a history. */
   readonly keptSince: Micros | null
   readonly keepSeconds: number
 }
 
 type TimeRefusal = 'in_future' | 'before_horizon'
 
-/** Longer than any write can take. */
+/** The age at which every write has certainly been committed or rolled back. */
 const SETTLED_MICROS: Micros = 60e6
 
-/** Returns the time before which nothing can be read, or `null` if the space keeps no history. */
+/** Returns when the readable history begins; null without one. */
 export function horizonOf({ now, keptSince, keepSeconds }: HistoryBounds): Micros | null {
   return keptSince === null ? null : Math.max(keptSince, now - keepSeconds * 1e6)
 }
@@ -165,7 +164,7 @@ export async function findBase(db: Database, space: SpaceRef, at: Micros): Promi
   return (await hasFirstEvent(db, space)) ? { seq: 0, at: 0 } : null
 }
 
-/** A separate query, because searching each day takes longer than the rest of a request's preparation. */
+/** Returns whether the first event exists, in a separate query, because it searches every day. */
 async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
   const [event] = await db.run((sql) =>
     sql.unsafe<{ seq: number }[]>(`select seq from history_event where ${ofSpace(space)} order by seq limit 1`),
@@ -174,8 +173,8 @@ async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
 }
 
 /**
- * Resolves when all writes that the space has received so far are committed or rolled back, so that all readers of a
- * recent time see the same rows.
+ * Resolves when all earlier writes to the space are committed or rolled back, so that all readers of a recent time see
+ * the same rows.
  */
 export async function awaitOpenWrites(
   db: Database,
@@ -187,10 +186,7 @@ export async function awaitOpenWrites(
   await db.run((sql) => sql.unsafe(`select from space where ${ofSpace(space)} for share`))
 }
 
-/**
- * Writes a row as a JSON line. In Postgres, base64 and escaping would cost three times as much as the rest of the
- * query.
- */
+/** Writes a row as a JSON line. In Postgres, base64 and escaping would cost three times the rest of the query. */
 export function rowLine({ seq, at, kind, value, body }: ReplayRow): string {
   const front = `{"seq":${seq},"at":"${formatTimestamp(at)}","kind":${kind},"value":"${value.toString('base64')}"`
   return body === null ? `${front}}\n` : `${front},"body":"${body.toString('base64')}"}\n`

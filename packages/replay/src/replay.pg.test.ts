@@ -14,7 +14,7 @@ beforeAll(async () => {
 })
 afterAll(() => world.close())
 
-/** Small enough that a few events require several batches. */
+/** Options with which a few events need several batches. */
 const EAGER = { share: 0, eventsMin: 1, batchBytes: 1 }
 
 interface Written extends ReadRow {
@@ -22,7 +22,7 @@ interface Written extends ReadRow {
   readonly key: string
 }
 
-/** Computes the expected values with a map. */
+/** Returns the expected values, from a map. */
 function lastValues(written: readonly Written[], at: Micros): ReadRow[] {
   const last = new Map<string, Written>()
   for (const event of written) if (event.at <= at && event.kind !== 3) last.set(event.key, event)
@@ -59,7 +59,7 @@ describe('a state of the past', () => {
           else if (what === 'keep') dropped += await keep(space)
           else written.push(await write(space, what, key))
         }
-        // A write in the same microsecond precedes the read time.
+        // A write in the same microsecond precedes the read time, so wait for the next one.
         clock = await wait(Math.max(clock, written.at(-1)?.at ?? 0))
         const { keptSince, keepSeconds } = (await findSpace(world.broker, space.ref))!
         const horizon = Math.max(keptSince!, clock - keepSeconds * 1e6)
@@ -76,7 +76,7 @@ describe('a state of the past', () => {
           expect(await space.stateAt(at, middle)).toEqual(expected.filter(({ seq }) => seq > middle))
           answered += 1
         }
-        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // otherwise it keeps later days
+        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // otherwise, it keeps later days
       }),
       { numRuns: 12, seed: 8 },
     )
@@ -222,7 +222,7 @@ describe('a space with some history', () => {
       sql.begin(async (begun) => {
         const [row] = await begun.unsafe(snapshotStep(batch))
         expect(row).toMatchObject({ rows: 3, isDone: true })
-        // None of the locks blocks a writer or a sender: only snapshot rows are locked, and no table.
+        // Locks on snapshot rows block neither writers nor senders; none is on a table.
         const locks = await begun.unsafe(
           `select distinct c.relname as name, l.mode from pg_locks l join pg_class c on c.oid = l.relation
            where l.pid = pg_backend_pid() and c.relkind in ('r', 'p') and l.mode <> 'AccessShareLock' and c.relnamespace = 'public'::regnamespace`,
@@ -235,7 +235,7 @@ describe('a space with some history', () => {
         const written = await space.write({ kind: 1, key: 'a', value: 'meanwhile' })
         expect(written.seq).toBe(7)
         const [second] = await world.broker.run((other) => other.unsafe(snapshotStep(batch)))
-        expect(second).toBeUndefined() // the second caller does nothing, without waiting
+        expect(second).toBeUndefined() // the second caller does nothing and does not wait
       }),
     )
   })

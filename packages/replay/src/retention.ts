@@ -1,7 +1,6 @@
 /**
- * Applies the retention of history in whole UTC days. Partitions are created before their day begins, and dropped when
- * no space needs them. A space gives up its oldest days when its history exceeds its time or byte limit. Its readable
- * history then begins after those days (`kept_since`), even if other spaces still need the partitions.
+ * Applies the retention of history in whole UTC days. Partitions are created in advance and dropped when no space needs
+ * them. A space above its time or byte limit gives up its oldest days, and `kept_since` then hides them.
  */
 
 import type { Database } from '@sealpost/pg'
@@ -12,10 +11,7 @@ const DAY: Micros = 86_400e6
 const DAYS_AHEAD = 7
 const CLEARED_AT_ONCE = 5_000
 
-/**
- * Creates the missing partitions for today and the coming days. If a partition can't be created now, the next run
- * creates it.
- */
+/** Creates the missing partitions for today and the coming days. Leaves failures to the next run. */
 export async function makeDays(db: Database): Promise<number> {
   const days = await db.run(
     (sql) => sql<{ day: string }[]>`
@@ -45,11 +41,11 @@ interface Keeping {
   readonly oldest: Micros
   readonly historyBytes: number
   readonly keepBytes: number
-  /** When the first complete snapshot was made; no earlier history is needed. */
+  /** When the first complete snapshot was made, before which no history is needed. */
   readonly baseAt: Micros | null
 }
 
-/** Moves a space's horizon to the beginning of the first day that the space keeps. */
+/** Moves a space's horizon to its first retained day. */
 export async function giveUpDays(db: Database, space: SpaceRef): Promise<void> {
   const [keeping] = await db.run((sql) =>
     sql.unsafe<Keeping[]>(
@@ -96,7 +92,7 @@ async function bytesOfDays(db: Database, space: SpaceRef, before: Micros | null)
   ]
 }
 
-/** Returns the oldest day that fits within the limit together with all newer days, or the newest day if none fits. */
+/** Returns the oldest day from which all days fit within the limit; the newest one if none does. */
 function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
   let sum = 0
   for (const [i, { bytes }] of [...days.entries()].reverse()) {
@@ -107,8 +103,7 @@ function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
 }
 
 /**
- * Drops the daily partitions that no space needs. A space needs all rows since its newest snapshot at or before its
- * horizon.
+ * Drops the daily partitions that no space needs. A space needs the rows since its newest snapshot before its horizon.
  */
 export async function dropDays(db: Database): Promise<number> {
   const [row] = await db.run(
@@ -134,11 +129,11 @@ export async function dropDays(db: Database): Promise<number> {
   return dropped
 }
 
-/** An array arrives as text, because the driver's own lookup of array types is off. */
+/** Parses an array, which arrives as text because the driver's lookup of array types is off. */
 const daysOf = (days: readonly string[] | string): string[] =>
   typeof days === 'string' ? days.slice(1, -1).split(',').filter(Boolean) : [...days]
 
-/** Deletes the rows outside the daily partitions, and the snapshots whose rows were dropped. */
+/** Deletes the rows outside the daily partitions, and snapshots whose rows were dropped. */
 async function clearWithout(db: Database, needed: Micros): Promise<void> {
   const before = literal.moment(needed)
   await db.run((sql) => sql.unsafe(`delete from snapshot where at < ${before}`))
@@ -156,7 +151,7 @@ async function clearWithout(db: Database, needed: Micros): Promise<void> {
 
 const startOfDay = (at: Micros): Micros => at - (at % DAY)
 
-/** Returns false if a lock was unavailable or rows prevented the change; the next run tries again. */
+/** Returns false if a lock or a row prevented the change, which the next run repeats. */
 async function isDone(db: Database, statement: string): Promise<boolean> {
   try {
     await db.run((sql) => sql.unsafe(statement))

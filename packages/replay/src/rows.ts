@@ -26,13 +26,13 @@ const VALUE_AT = 2 + (4 + 8) + (4 + 8) + (4 + 2) + 4
 const COLUMNS = 5
 const NONE = Buffer.alloc(0)
 
-/** Reads complete rows from messages that may be split at any byte. */
+/** Reads complete rows from messages that are split at any byte. */
 export class CopyRowReader {
   #cut: Buffer = NONE
   #isPastHeader = false
   #isAtEnd = false
 
-  /** Calls `visit` with each complete row. The row's value and body are views. */
+  /** Calls `visit` with each complete row, whose value and body are views. */
   take(bytes: Buffer, visit: (row: ReplayRow) => void): void {
     let at = this.#finishCut(bytes, visit)
     while (bytes.length - at >= FRONT_BYTES) {
@@ -41,11 +41,11 @@ export class CopyRowReader {
       this.#message(bytes, at + FRONT_BYTES, end, visit)
       at = end
     }
-    // a copy, so that the processed bytes can be freed
+    // copies, so that the processed bytes can be freed
     if (at < bytes.length) this.#cut = Buffer.concat([this.#cut, bytes.subarray(at)])
   }
 
-  /** Completes the incomplete message and takes no more bytes than that. @returns the offset of the next message */
+  /** Completes the incomplete message, if possible. @returns the offset of the next message */
   #finishCut(bytes: Buffer, visit: (row: ReplayRow) => void): number {
     if (this.#cut.length === 0) return 0
     let at = 0
@@ -65,7 +65,7 @@ export class CopyRowReader {
     return at + lacking
   }
 
-  /** Whether the row that ends the stream was read. */
+  /** Whether the end of the stream was read. */
   get isAtEnd(): boolean {
     return this.#isAtEnd
   }
@@ -82,7 +82,7 @@ export class CopyRowReader {
   }
 }
 
-/** Returns the row in one `COPY` message, which may begin with the header; null if the message contains no row. */
+/** Returns the row in a `COPY` message, which may begin with the header; null if there is none. */
 export function readCopyRow(message: Buffer): ReplayRow | null {
   const first = message.readInt16BE(0)
   const start = first === COLUMNS || first === -1 ? 0 : HEADER_BYTES
@@ -105,7 +105,7 @@ function readRow(bytes: Buffer, start: number): ReplayRow {
 
 const readWhole = (bytes: Buffer, at: number): number => bytes.readInt32BE(at) * 2 ** 32 + bytes.readUInt32BE(at + 4)
 
-/** Removes the header from the first message, so that each forwarded message consists of a row. */
+/** Removes the header from the first message. */
 export class HeaderStrip {
   #begun: Buffer | null = NONE
 
@@ -123,7 +123,7 @@ export class HeaderStrip {
   }
 }
 
-/** An upper bound for the bytes of a line apart from its base64: braces, names, numbers. */
+/** The maximum size of a line without its base64: braces, names, numbers. */
 const FRAME_BYTES = 128
 
 const ascii = (text: string): Uint8Array => Buffer.from(text, 'latin1')
@@ -131,8 +131,7 @@ const [SEQ, AT, KIND, VALUE, BODY, END] = ['{"seq":', ',"at":"', 'Z","kind":', '
 const [ZERO, COLON, POINT, PAD] = [0x30, 0x3a, 0x2e, 0x3d]
 
 /**
- * Writes rows as lines of JSON into one buffer, digit by digit. Building each line as a string took ten times as long,
- * mostly because of allocation.
+ * Writes rows as lines of JSON into one buffer. Building strings took ten times as long, mostly because of allocation.
  */
 export class JsonLineWriter {
   #out: Buffer
@@ -175,7 +174,7 @@ export class JsonLineWriter {
 
 const DAY: Micros = 86_400e6
 
-/** Formats times like `formatTimestamp` but without the `Z`. Caches the day, because consecutive rows share it. */
+/** Formats times like `formatTimestamp` without the `Z`. Caches the day, which consecutive rows share. */
 class DayText {
   #day = Number.NaN
   #text = ascii('')
@@ -199,7 +198,7 @@ class DayText {
   }
 }
 
-// These functions return the end offset.
+// Writes bytes. Returns the end offset.
 
 function write(bytes: Uint8Array, out: Buffer, start: number): number {
   for (let i = 0; i < bytes.length; i++) out[start + i] = bytes[i]!
@@ -209,7 +208,7 @@ function write(bytes: Uint8Array, out: Buffer, start: number): number {
 function writeDigits(value: number, count: number, out: Buffer, start: number): number {
   let left = value
   for (let at = start + count - 1; at >= start; at--) {
-    const digit = left % 10 // not exact: a quotient near 2^53 would be rounded
+    const digit = left % 10 // the quotient may be rounded near 2^53
     out[at] = ZERO + digit
     left = (left - digit) / 10
   }

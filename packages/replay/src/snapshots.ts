@@ -1,7 +1,7 @@
 /**
- * Creates snapshots. A snapshot contains all current values of a space at one time in separate rows, so that a replay
- * at an old time reads one snapshot and few events. Each snapshot is built from the previous one and the events since
- * then, one batch per statement, and can be resumed. A batch locks only the snapshot's own row.
+ * Creates snapshots of all values of a space at one time, so that a replay reads a snapshot and few events. Each is
+ * built from the previous one and the events since then, in batches that can be resumed and lock only the snapshot's
+ * own row.
  */
 
 import type { Database } from '@sealpost/pg'
@@ -9,9 +9,9 @@ import type { Micros, SpaceRef } from '@sealpost/std'
 import { type Base, literal, microsOf, ofSpace, snapshotStep } from './sql.ts'
 
 export interface SnapshotOptions {
-  /** A new snapshot is due once the events since the last one exceed this share of the entries. */
+  /** The ratio of events since the last snapshot to entries above which a new one is due. */
   readonly share: number
-  /** The minimum number of events since the last snapshot before a new one is due. */
+  /** The minimum number of events since the last snapshot for a new one. */
   readonly eventsMin: number
   readonly batchBytes: number
 }
@@ -30,7 +30,7 @@ interface SnapshotState {
   readonly keptSince: Micros
   readonly keepSeconds: number
   readonly now: Micros
-  /** The time of the next snapshot. It is earlier than any event that may be uncommitted. */
+  /** The next snapshot's time, before any event that may be uncommitted. */
   readonly at: Micros
   readonly first: number | null
   readonly doneSeq: number | null
@@ -41,14 +41,14 @@ interface SnapshotState {
 }
 
 const ROWS_MAX = 100_000
-/** The number of snapshots per retention period of a space without changes, so that its days can be dropped in time. */
+/** The number of snapshots per retention period of an unchanged space, so that its days can be dropped. */
 const SHARES_OF_KEEP = 8
 const DAY: Micros = 86_400e6
 
 export class Snapshots {
   readonly #db: Database
   readonly #options: SnapshotOptions
-  /** The timeout of one batch. It is longer than that of other statements. */
+  /** The timeout of a batch, longer than other statements'. */
   readonly #timeoutMs: number
 
   constructor(db: Database, options: SnapshotOptions, timeoutMs: number) {
@@ -57,7 +57,7 @@ export class Snapshots {
     this.#timeoutMs = timeoutMs
   }
 
-  /** Creates a snapshot if one is due, or completes an interrupted one. @returns null if no snapshot is due */
+  /** Creates or completes a snapshot. @returns null if none is due */
   async refresh(space: SpaceRef): Promise<SnapshotReport | null> {
     const standing = await this.#standing(space)
     if (!standing) return null
@@ -73,7 +73,7 @@ export class Snapshots {
   #isDue({ lastSeq, entries, keptSince, keepSeconds, now, first, doneSeq, doneAt }: SnapshotState): boolean {
     const { share, eventsMin } = this.#options
     if (entries === 0) return false
-    if (doneSeq === null && first !== 1) return true // the snapshot belongs to a time before the space kept a history
+    if (doneSeq === null && first !== 1) return true // the snapshot precedes the space's history
     if (lastSeq - (doneSeq ?? 0) >= Math.max(eventsMin, entries * share)) return true
     return now - (doneAt ?? keptSince) > Math.max(DAY, (keepSeconds * 1e6) / SHARES_OF_KEEP)
   }
@@ -101,7 +101,7 @@ export class Snapshots {
     return row ?? { rows: 0, bytes: 0 }
   }
 
-  /** Returns the newest complete snapshot before this one. It is kept until this one is complete. */
+  /** Returns the newest complete snapshot before this one, which is retained until this one is complete. */
   async #formerOf(space: SpaceRef, { at }: Base): Promise<Base> {
     const [row] = await this.#run<Base>(
       `select seq, ${microsOf('at')} as at from snapshot
@@ -118,7 +118,7 @@ export class Snapshots {
     )
   }
 
-  /** Creates the first snapshot of a space that had entries before it kept a history. Copies the current entries. */
+  /** Copies the current entries as the first snapshot of a space that had entries before its history. */
   async #fromEntries(space: SpaceRef, at: Micros): Promise<SnapshotReport | null> {
     const rows = ofSpace(space)
     const [row] = await this.#run<SnapshotReport>(
@@ -162,7 +162,7 @@ export class Snapshots {
 }
 
 function openOf({ openSeq, openAt, doneAt, progress }: SnapshotState): (Base & { progress: number }) | null {
-  // A superseded snapshot is no longer needed; its rows are deleted when its daily partition is dropped.
+  // A superseded snapshot is obsolete; its rows are deleted with their partition.
   if (openSeq === null || openAt === null || (doneAt !== null && openAt < doneAt)) return null
   return { seq: openSeq, at: openAt, progress }
 }

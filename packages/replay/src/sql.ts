@@ -11,26 +11,23 @@
  */
 import { assert, type Micros, type SpaceRef } from '@sealpost/std'
 
-/** The base of a state: a snapshot, or the beginning of the history if seq is 0. */
+/** The base of a state: a snapshot, or the beginning of the history (seq 0). */
 export interface Base {
   readonly seq: number
   readonly at: Micros
 }
 
-/** Settings of these sessions, which allow only index scans and hashed subplans (docs/adr/0001-one-plan.md). */
+/** Session settings that allow only index scans and hashed subplans (docs/adr/0001-one-plan.md). */
 export const REPLAY_SESSION = {
   jit: 'off',
-  max_parallel_workers_per_gather: '0', // a string, because postgres.js omits a setting of 0; parallel workers would lose the order
+  max_parallel_workers_per_gather: '0', // Parallel workers would lose the order. A string, because postgres.js omits 0.
   enable_seqscan: 'off',
   enable_bitmapscan: 'off',
   enable_sort: 'off',
   enable_hashjoin: 'off',
   enable_mergejoin: 'off',
   enable_nestloop: 'off',
-  /**
-   * A hash of 100,000 keys takes 10 MB. If Postgres estimates more than this limit, it runs a search for each row
-   * instead.
-   */
+  /** A hash of 100,000 keys takes 10 MB. Above this estimate, Postgres would search for each row. */
   work_mem: '128MB',
 } as const
 
@@ -61,14 +58,13 @@ export function stateAt({ space, at, after, base }: StateAt): string {
 interface Wanted {
   readonly space: SpaceRef
   readonly base: Base
-  /** The events after the base, up to the requested time. */
   readonly later: string
   readonly behind: number
 }
 
 /**
- * Selects a snapshot's rows, then the values set since the snapshot, without superseded ones. The oldest rows are
- * superseded first, so the rows before the first valid one are skipped in the index without being read.
+ * Selects a snapshot's valid rows, then the later values. The oldest rows are superseded first, so the index skips
+ * those before the first valid one.
  */
 function entriesOf({ space, base, later, behind }: Wanted, ofSnapshot: string, ofEvents: string): string {
   const rest = `seq > ${literal.number(behind)}`
@@ -84,13 +80,10 @@ const overtaken = (later: string): string =>
   `overtaken as materialized (select former_seq from history_event where ${later} and former_seq is not null)`
 const STANDS = 'seq not in (select former_seq from overtaken)'
 
-/**
- * Excludes days without relevant events. The seq determines which events are relevant; one extra day allows for clock
- * changes.
- */
+/** Excludes days before the base. One extra day allows for clock changes; the seq is exact. */
 const laterDays = ({ seq, at }: Base): string => (seq === 0 ? '' : ` and at >= ${literal.moment(at - DAY)}`)
 
-/** Selects the current values. After a given seq, also selects the entries deleted since. */
+/** Selects the current values; after a given seq, also deletions. */
 export function stateNow(space: SpaceRef, after: number): string {
   const kind = 'case when is_deleted then 2 else 1 end'
   const standing = after === 0 ? ' and not is_deleted' : ''
@@ -120,9 +113,8 @@ export interface SnapshotStep {
 }
 
 /**
- * Writes the next rows of a snapshot, from the previous one and the events since, in one statement. Of two concurrent
- * calls, one does nothing. @returns a statement that returns one row (the number of rows written and the last seq), or
- * no row if a concurrent call won the race
+ * Returns a statement that writes a snapshot's next rows from the previous one and the events since. It returns the
+ * number of rows and the last seq; no row if a concurrent call won the race.
  */
 export function snapshotStep({ space, from, to, progress, rowsMax }: SnapshotStep): string {
   const rows = ofSpace(space)
@@ -151,19 +143,19 @@ export function snapshotStep({ space, from, to, progress, rowsMax }: SnapshotSte
 const MOMENT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
 
 /**
- * Parses an RFC 3339 timestamp in UTC with up to six fractional digits. Clamps times after 2255. @returns null for any
+ * Parses an RFC 3339 timestamp in UTC with up to six fractional digits. Limits times to 2255. @returns null for any
  * other string
  */
 export function parseTimestamp(text: string): Micros | null {
   const [, seconds, digits = ''] = MOMENT.exec(text) ?? []
   if (seconds === undefined) return null
   const ms = Date.parse(`${seconds}Z`)
-  // Otherwise, February 31 would become a day in March.
+  // February 31 would become a day in March.
   if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(seconds)) return null
   return Math.min(Number.MAX_SAFE_INTEGER, ms * 1000 + Number(digits.padEnd(6, '0')))
 }
 
-/** A cache of the last day, which consecutive times share. */
+/** The last day, because consecutive times share it. */
 let day = Number.NaN
 let dayText = ''
 
@@ -181,7 +173,7 @@ export function formatTimestamp(at: Micros): string {
 
 const two = (value: number): string => (value < 10 ? `0${Math.floor(value)}` : String(Math.floor(value)))
 
-/** Formats SQL literals for a statement's text, because `COPY` takes no parameters. */
+/** Formats SQL literals, because `COPY` takes no parameters. */
 export const literal = {
   uuid(id: string): string {
     assert(/^[0-9a-f]{32}$/.test(id), 'an id is 32 hex digits')
@@ -200,5 +192,5 @@ export const literal = {
 export const ofSpace = ({ meshId, spaceId }: SpaceRef): string =>
   `mesh_id = ${literal.uuid(meshId)} and space_id = ${literal.uuid(spaceId)}`
 
-/** `date_part` returns a double, which is exact to a quarter of a microsecond and costs a fifth of `extract`. */
+/** Returns SQL with `date_part`, whose double is exact to a quarter of a microsecond and costs a fifth of `extract`. */
 export const microsOf = (column: string): string => `round(date_part('epoch', ${column}) * 1000000)::bigint`

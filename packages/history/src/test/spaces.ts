@@ -1,4 +1,4 @@
-/** For tests: creates a mesh with members in a separate database, which it accesses with a broker's privileges. */
+/** Provides tests with a mesh and its members in a separate database, with a broker's privileges. */
 import { createHash } from 'node:crypto'
 import { type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
@@ -13,7 +13,7 @@ export const MESH = '1a'.repeat(16) as MeshId
 export const GROUP = '2a'.repeat(16) as GroupId
 export const peerKeyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 
-/** Returns a group statement in the form that the database checks: as bytes that contain the members' keys. */
+/** Returns bytes that the database accepts as a group statement, because they contain the members' keys. */
 const rosterOf = (...members: readonly number[]) =>
   new Uint8Array(Buffer.concat(members.map((n) => fromHex(peerKeyOf(n)))))
 
@@ -34,10 +34,9 @@ export const termsOf = (changes: Partial<SpaceDefinition> = {}): SpaceDefinition
 export class SpaceStage {
   readonly admin: Database
   readonly asking: Database
-  /** Two shards, each with its own connection. */
   readonly pipelines: readonly [Pipeline, Pipeline]
   readonly url: string
-  /** Ann is an admin and owns the group. Cat is not in the group. */
+  /** An admin and the group's owner. Cat is not in the group. */
   readonly ann: PeerNo
   readonly bob: PeerNo
   readonly cat: PeerNo
@@ -111,7 +110,7 @@ export class SpaceStage {
     return new EntryWriter(this.pipelines[shard], { ...ample, ...limits })
   }
 
-  /** Returns an entry from Ann in the mesh's own space. */
+  /** Returns an entry from Ann in the mesh's space. */
   entry(
     key: string,
     revision: number,

@@ -11,14 +11,12 @@ import { type AttachmentId, assert, fromBase64url, fromHex, toBase64url, toHex }
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u32, u64, utf8 } from '../byte-fields.ts'
 import { hash256, sodium } from '../sodium.ts'
 
-/** The reference to a file inside an envelope. */
 export interface Attachment {
   readonly id: AttachmentId
   /** 32 bytes. */
   readonly key: Uint8Array
   /** 24 bytes, the initial state of both sides. */
   readonly header: Uint8Array
-  /** The length of the file. */
   readonly bytes: number
   /** The length of each sealed chunk except the last. */
   readonly chunkBytes: number
@@ -37,12 +35,12 @@ const HASH_BYTES = 32
 const NAME_BYTES_MAX = 255
 const HASH_CONTEXT = context('sealpost-attachment/1')
 
-/** Bytes that sealing adds to a chunk. */
+/** The number of bytes that sealing adds to a chunk. */
 export const CHUNK_SEAL_BYTES = 17
 export const CHUNK_BYTES_MIN = 4096
-/** As large as a frame, so that a single limit applies to every body that a broker accepts. */
+/** The maximum size of a chunk: that of a frame, so that one limit applies to every body. */
 export const CHUNK_BYTES_MAX = 256 * 1024
-/** With the largest chunks, this is 16 GiB. */
+/** The maximum number of chunks: 16 GiB at the largest size. */
 export const CHUNKS_MAX = 65_536
 
 /** Splits a file of this length into sealed chunks. An empty file has one chunk. */
@@ -55,7 +53,7 @@ export function chunkLayout(
   return { chunks, plainBytes, sealedBytes: bytes + chunks * CHUNK_SEAL_BYTES }
 }
 
-/** Returns the BLAKE2b-256 over the shape of a file and the BLAKE2b-256 of each sealed chunk, in order. */
+/** Returns the BLAKE2b-256 over the shape of a file and the hash of each sealed chunk. */
 export function attachmentHash(sealedBytes: number, chunkBytes: number, hashes: readonly Uint8Array[]): Uint8Array {
   return hash256(concatBytes([HASH_CONTEXT, u64(sealedBytes), u32(chunkBytes), ...hashes]))
 }
@@ -66,13 +64,13 @@ export interface OpenedChunk {
 }
 
 /**
- * Seals or opens the chunks of one file in order. Two streams with the same key and header seal the same bytes to the
- * same chunks, so a later process can resume an upload. Never seal other bytes with the same key and header.
+ * Seals or opens the chunks of one file in order. The same key, header and bytes result in the same chunks, so that a
+ * later process can resume an upload. Never seal other bytes with them.
  */
 export class ChunkStream {
   readonly #state: ReturnType<typeof sodium.crypto_secretstream_xchacha20poly1305_init_pull>
 
-  /** The sealer also chooses the header. Libsodium begins a sealing stream in the same way, with 24 random bytes. */
+  /** The sealer chooses the header too: 24 random bytes, like those of libsodium. */
   constructor({ key, header }: Pick<Attachment, 'key' | 'header'>) {
     this.#state = sodium.crypto_secretstream_xchacha20poly1305_init_pull(header, key)
   }
@@ -89,8 +87,8 @@ export class ChunkStream {
   }
 
   /**
-   * Returns null if `chunk` is not the next chunk of this file; the stream is then unusable. Never throws on input from
-   * the network.
+   * Returns null if `chunk` is not the next one, after which the stream is unusable. Never throws on input from the
+   * network.
    */
   open(chunk: Uint8Array): OpenedChunk | null {
     if (chunk.length < CHUNK_SEAL_BYTES) return null

@@ -14,7 +14,7 @@ import { hash256, type RawSodium, rawSodium } from '../sodium.ts'
 
 export const NONCE_BYTES = 24
 export const MAC_BYTES = 16
-/** Bytes before the plaintext. */
+/** The number of bytes before the plaintext. */
 export const SEAL_BYTES = NONCE_BYTES + MAC_BYTES
 
 const KEY_BYTES = 32
@@ -30,12 +30,12 @@ export class EnvelopeMemory {
   #envelope = 0
   #room = 0
 
-  /** The current memory. Read this property again after any other libsodium call, because the memory may have grown. */
+  /** The current memory. Read it again after other libsodium calls, because it may have grown. */
   get bytes(): Uint8Array {
     return this.#raw.HEAPU8
   }
 
-  /** Makes room for an envelope; the previous contents are undefined afterwards. */
+  /** Makes room for an envelope. The previous contents are undefined. */
   reserve(length: number): void {
     if (length <= this.#room) return
     const room = Math.max(ROOM_MIN, length * 2)
@@ -63,13 +63,13 @@ export class EnvelopeMemory {
     return bytes.slice(envelope, plaintextAt + length)
   }
 
-  /** Returns whether the key opens the envelope; if so, its plaintext is in the memory. */
+  /** Returns whether the key opens the envelope, whose plaintext is then in the memory. */
   open(sealed: Uint8Array, sharedKey: Uint8Array): boolean {
     this.load(sealed)
     return this.openLoaded(sealed.length, sharedKey)
   }
 
-  /** Loads sealed bytes into the memory, where they are hashed and opened. */
+  /** Loads sealed bytes into the memory. */
   load(sealed: Uint8Array): void {
     this.reserve(sealed.length)
     this.bytes.set(sealed, this.#envelope)
@@ -97,7 +97,7 @@ export class EnvelopeMemory {
 
 let memory: EnvelopeMemory | null = null
 
-/** Returns the memory of this process. Sealing and opening are synchronous, so two envelopes never mix. */
+/** Returns the process's memory. Sealing and opening are synchronous, so envelopes never mix. */
 export function envelopeMemory(): EnvelopeMemory {
   memory ??= new EnvelopeMemory()
   return memory
@@ -105,8 +105,8 @@ export function envelopeMemory(): EnvelopeMemory {
 
 /**
  * A body sealed once for several readers: `nonce (24) || crypto_secretbox(body)` under its own key. Each reader
- * receives the key and the hash of the sealed bytes in an envelope. Since every reader has the key, the hash prevents a
- * reader from substituting another body.
+ * receives the key and the hash of the sealed bytes; the hash prevents other readers, who have the key, from
+ * substituting a body.
  */
 export interface SealedBody {
   /** 64 hex digits: the BLAKE2b-256 of `bytes`. */
@@ -116,7 +116,7 @@ export interface SealedBody {
   readonly ticket: Uint8Array
 }
 
-/** Bytes that sealing adds to a body. */
+/** The number of bytes that sealing adds to a body. */
 export const BODY_OVERHEAD_BYTES = SEAL_BYTES
 export const TICKET_BYTES = KEY_BYTES + HASH_BYTES
 

@@ -1,7 +1,6 @@
 /**
- * Measures the cost of a sealed message with a cached shared key; sealing also hashes the header for the next envelope.
- * Then measures the same for a group member: an envelope with a note and a ticket, and opening the shared body. Run:
- * `bun packages/identity/src/envelope/envelope.bench.ts`
+ * Measures the cost of sealing and opening a message with a cached shared key, for one recipient and for a group
+ * member. Run: `bun packages/identity/src/envelope/envelope.bench.ts`
  */
 import type { EnvelopeId, GroupId, MeshId } from '@sealpost/std'
 import {
@@ -45,7 +44,7 @@ for (const bodyBytes of [200, 20_000]) {
   report(`open its ${bodyBytes} B`, () => openBody(bytes, ticket))
 }
 
-/** Prints the best of five runs; the slower ones measure other load as well. */
+/** Prints the best of five runs, to exclude other load. */
 function report(name: string, step: () => unknown): void {
   let bestMicros = Number.POSITIVE_INFINITY
   for (let run = 0; run < 5; run++) {

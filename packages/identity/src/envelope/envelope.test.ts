@@ -247,7 +247,7 @@ test.each(Object.keys(MALFORMED))('a genuine box with %s is malformed', (name) =
   expect(refusal(openEnvelope(opener, boxed(MALFORMED[name]!(plaintext)), expected))).toBe('malformed')
 })
 
-/** Sets the note's flag, and inserts the note with its length before the body. */
+/** Inserts a note before the body, and sets its flag. */
 const withNote = (plaintext: Uint8Array, note: Uint8Array, length = note.length) =>
   Uint8Array.from([...patch(4, [3])(plaintext.slice(0, 157)), length >>> 8, length, ...note, ...BODY])
 
@@ -322,7 +322,7 @@ test('up to 17 box keys of a correspondent are cached, the current and former on
   opener.prepare(turns[1]!)
   expect(lines[0]!.sharedKeys[0]).not.toBeNull()
   opener.cacheOf(turns[0]!)
-  expect(lines[0]!.sharedKeys[0]).toEqual(new Uint8Array(32)) // The first key was evicted and wiped.
+  expect(lines[0]!.sharedKeys[0]).toEqual(new Uint8Array(32)) // the first key was evicted and wiped
   expect(opener.correspondentCount).toBe(1)
 })
 

@@ -3,8 +3,8 @@
  * most have no note. The broker routes by the outer fields. The recipient trusts only the inner fields and refuses an
  * envelope if the two differ.
  *
- * The nonce is random for each envelope. A process restored from a snapshot would reuse a counter or a precomputed
- * nonce, and a reused nonce reveals both bodies. In Bun, a random nonce costs 0.06 µs.
+ * The nonce is random: a process restored from a snapshot would repeat a counter, and a repeated nonce reveals both
+ * bodies.
  */
 import { assert, type EnvelopeId, fromHex, type MeshId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import { concatBytes, holdsBytes, holdsHex } from '../byte-fields.ts'
@@ -39,9 +39,8 @@ export interface EnvelopeDraft {
 }
 
 /**
- * `does_not_open`: the envelope was changed in transit, or sealed with other keys than those in the directory.
- * `reflected`: the reader's own envelope was returned as if the other peer had sent it. `malformed`: the envelope is
- * too short, or its header or note has a form that no version of the program writes.
+ * `does_not_open`: the envelope was changed, or sealed with other keys than the directory's. `reflected`: it is the
+ * reader's own, returned as the other peer's. `malformed`: its length, header or note is invalid.
  */
 export type OpenRefusal =
   | 'does_not_open'
@@ -52,7 +51,7 @@ export type OpenRefusal =
   | 'wrong_envelope_id'
   | 'malformed'
 
-/** The body shares no memory; the caller owns it. */
+/** The caller owns the body. */
 export type OpenResult =
   | {
       readonly ok: true
@@ -87,7 +86,7 @@ export function sealInStream(sealer: Sealer, draft: EnvelopeDraft): SealedEnvelo
 }
 
 const NOTE_LENGTH_BYTES = 2
-/** The buffer is reused for each envelope; the envelope itself is a copy. */
+/** Reused, because the envelope contains a copy. */
 const freshNonce = new Uint8Array(NONCE_BYTES)
 
 /** Seals with a given nonce, for test vectors only. */
@@ -96,11 +95,11 @@ export function sealWithNonce(sealer: Sealer, draft: EnvelopeDraft, nonce: Uint8
   const sharedKey = sealer.sharedKey(line, 0)
   const memory = envelopeMemory()
   const length = writePlaintext(memory, sealer, line, draft)
-  const headerHash = memory.hashPlaintext(HEADER_BYTES) // must come first, because sealing overwrites the plaintext
+  const headerHash = memory.hashPlaintext(HEADER_BYTES) // first, because sealing overwrites the plaintext
   return { envelope: memory.seal(length, nonce, sharedKey), headerHash }
 }
 
-/** Writes the plaintext into the memory and returns its length. */
+/** Writes the plaintext into the memory. Returns its length. */
 function writePlaintext(
   memory: EnvelopeMemory,
   sealer: Sealer,
@@ -143,8 +142,8 @@ function headerOf(sealer: Sealer, line: CorrespondentCache, draft: EnvelopeDraft
 }
 
 /**
- * Opens an envelope that the broker attributes to `from` under this id, and compares the inner header with that sender
- * and id, and with the sealer's own mesh and key. Never throws on input from the network.
+ * Opens an envelope, and compares its inner header with the sender and id that the broker reported and with the
+ * sealer's mesh and key. Never throws on input from the network.
  */
 export function openEnvelope(
   sealer: Sealer,
@@ -167,7 +166,7 @@ export function openEnvelope(
   return { ok: true, header, headerHash, note: null, body: bytes.slice(from, to) }
 }
 
-/** Opens the note, if there is one, between header and padding. */
+/** Reads the note, if there is one, after the header. */
 function openNote(
   bytes: Uint8Array,
   { from, to }: { from: number; to: number },
@@ -179,13 +178,13 @@ function openNote(
   return note ? { ok: true, ...read, note, body: bytes.slice(bodyAt, to) } : { ok: false, reason: 'malformed' }
 }
 
-/** Tries the current box key, then the former ones, because the envelope doesn't show to which key it was sealed. */
+/** Tries the current box key, then the former ones, because an envelope does not contain its recipient's key. */
 function unbox(sealer: Sealer, line: CorrespondentCache, envelope: Uint8Array, memory: EnvelopeMemory): boolean {
   for (let own = 0; own < sealer.ownKeyCount; own++) {
     try {
       if (memory.open(envelope, sealer.sharedKey(line, own))) return true
     } catch {
-      // A box key of small order has no secret, so nothing opens.
+      // A box key of small order opens nothing.
     }
   }
   return false
@@ -195,7 +194,7 @@ function isFor({ routeIn, formerRoutesIn: routesOnce }: CorrespondentCache, byte
   return holdsBytes(bytes, at, routeIn) || routesOnce.some((route) => holdsBytes(bytes, at, route))
 }
 
-/** Returns which part of the route differs. A reflected envelope does open, because both peers share the key. */
+/** Returns how the route differs. A reflected envelope opens, because both peers share the key. */
 function misroute(bytes: Uint8Array, at: number, line: CorrespondentCache): OpenRefusal {
   const holds = (from: number, to: number, route: Uint8Array) =>
     holdsBytes(bytes, at + from, route.subarray(from - ROUTE_AT, to - ROUTE_AT))
@@ -209,39 +208,39 @@ export interface Correspondent {
   readonly peerKey: PeerKey
   readonly boxKey: Uint8Array
   readonly boxEpoch: number
-  /** The cache of the sealer that last used this correspondent; it saves a lookup. @internal */
+  /** The cache of the sealer that last used this correspondent. @internal */
   cache?: CorrespondentCache
 }
 
 /** The cache of one correspondent. Routes are mesh, sender and recipient as written in the inner header. */
 export interface CorrespondentCache {
-  /** Null once it is evicted together with its secrets. */
+  /** Null after eviction, which wipes the secrets. */
   sealer: Sealer | null
   readonly boxKey: Uint8Array
   readonly routeOut: Uint8Array
   readonly routeIn: Uint8Array
   /** Routes to the sealer's former identity keys. */
   readonly formerRoutesIn: readonly Uint8Array[]
-  /** The stream of the last envelope. */
+  /** Decodes the streams of its envelopes. */
   readonly streamIn: StreamIdReader
-  /** The shared keys, one for each of the sealer's own box keys, the current one first. Null until needed. */
+  /** The key shared with each of the sealer's own box keys, current one first. Null until needed. */
   readonly sharedKeys: (Uint8Array | null)[]
 }
 
 export interface SealerOptions {
   readonly identity: Identity
   readonly meshId: MeshId
-  /** Box keys from before a rotation, while mail sealed to them may arrive. They are used for opening only. */
+  /** Box keys from before a rotation, used for opening only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
-  /** Former identity keys of this identity. Mail sealed to them is opened too. */
+  /** Former identity keys, to which mail may be sealed. */
   readonly formerKeys?: readonly PeerKey[]
-  /** Maximum number of cached correspondents. Each takes about 500 bytes. */
+  /** The maximum number of cached correspondents, at about 500 bytes each. */
   readonly correspondentsMax?: number
-  /** Bodies are padded to a multiple of this length; 1 means no padding. The mesh decides the value. */
+  /** Bodies are padded to a multiple of this length, which the mesh sets; 1 means no padding. */
   readonly bucketBytes?: number
 }
 
-/** Maximum number of cached box keys per correspondent, including former ones. A broker stores as many. */
+/** The maximum number of cached box keys per correspondent, as many as a broker stores. */
 const BOX_KEYS_MAX = 17
 
 export class Sealer {
@@ -251,7 +250,7 @@ export class Sealer {
   readonly #self: Uint8Array
   readonly #formers: readonly Uint8Array[]
   readonly #linesMax: number
-  /** Entries for the box keys of a correspondent, most recent first. */
+  /** The entries per correspondent, most recent first. */
   readonly #lines = new Map<PeerKey, CorrespondentCache[]>()
 
   constructor(options: SealerOptions) {
@@ -268,7 +267,6 @@ export class Sealer {
     return this.#ownKeys.length
   }
 
-  /** The number of cached correspondents, at most `correspondentsMax`. */
   get correspondentCount(): number {
     return this.#lines.size
   }
@@ -290,7 +288,7 @@ export class Sealer {
     return line
   }
 
-  /** Computes the shared key ahead of the first message, which costs a hundred times as much as sealing. */
+  /** Computes the shared key in advance, which costs a hundred times as much as sealing. */
   prepare(other: Correspondent): void {
     this.sharedKey(this.cacheOf(other), 0)
   }

@@ -38,14 +38,14 @@ export interface StreamPosition {
 
 export const NO_PREV = new Uint8Array(16)
 export const HEADER_BYTES = 157
-/** Bytes that sealing adds to a body, before any padding. */
+/** The number of bytes that sealing adds to a body, without padding. */
 export const ENVELOPE_OVERHEAD_BYTES = NONCE_BYTES + MAC_BYTES + HEADER_BYTES
 
 const MAGIC = 0x53504531
 const FLAG_STREAM = 1
 const FLAG_NOTE = 2
 const FLAGS_AT = 4
-/** Mesh, sender and recipient are adjacent, so one comparison checks all three. */
+/** The offset of mesh, sender and recipient, which are compared together. */
 export const ROUTE_AT = 5
 export const SENDER_AT = 21
 export const RECIPIENT_AT = 53
@@ -67,7 +67,6 @@ export interface HeaderFields {
   readonly paddingBytes: number
 }
 
-/** Writes all `HEADER_BYTES` at `at`. */
 export function writeHeader(into: Uint8Array, at: number, fields: HeaderFields): void {
   writeU32(into, at, MAGIC)
   into[at + FLAGS_AT] = (fields.stream ? FLAG_STREAM : 0) | (fields.hasNote ? FLAG_NOTE : 0)
@@ -102,7 +101,7 @@ export interface InnerHeader {
   readonly paddingBytes: number
 }
 
-/** Reads stream ids. Consecutive envelopes usually share one, so an id is decoded only when it differs. */
+/** Reads stream ids. Decodes an id only when it changes. */
 export class StreamIdReader {
   readonly #bytes = new Uint8Array(16)
   #id = toHex(this.#bytes) as StreamId
@@ -115,7 +114,7 @@ export class StreamIdReader {
   }
 }
 
-/** Returns null unless a plaintext of `length` bytes begins with a header in its only valid form. */
+/** Returns null unless the plaintext begins with a valid header. */
 export function readHeader(from: Uint8Array, at: number, length: number, name: StreamIdReader): InnerHeader | null {
   if (length < HEADER_BYTES || readU32(from, at) !== MAGIC) return null
   const paddingBytes = readU32(from, at + PADDING_AT)
@@ -153,27 +152,25 @@ function isZero(bytes: Uint8Array, from: number, to: number): boolean {
 }
 
 /**
- * Metadata that the sender's program seals with the body for the recipient's program: the thread, or the message that
- * this one answers. A broker can neither forge a reply nor attach it to another request. An absent flag is false.
+ * Metadata that is sealed with the body, such as the thread or the envelope that it replies to, so that a broker can't
+ * forge it. An absent flag is false.
  */
 export interface Note {
   /** 32 hex digits. */
   readonly thread?: string
   /** The envelope that this one replies to. */
   readonly inReplyTo?: EnvelopeId
-  /** Whether the sender waits for a reply. */
   readonly isRequest?: boolean
-  /** Whether the reply reports that the request failed. */
   readonly isError?: boolean
-  /** Whether the message was sent as ephemeral and is not valid as mail. */
+  /** Whether the message is ephemeral, and so not valid as mail. */
   readonly isEphemeral?: boolean
-  /** The group that the message is for. The envelope's body is then the ticket to a shared body. */
+  /** The group of the message. The envelope's body is then the ticket to a shared body. */
   readonly group?: GroupId
   /** The epoch of the group statement that determined the recipients. */
   readonly groupEpoch?: number
-  /** The user whose devices all receive the message. The envelope's body is then the ticket to a shared body. */
+  /** The user whose devices receive the message. The envelope's body is then the ticket to a shared body. */
   readonly user?: PeerKey
-  /** The pool that the message is for. Any member may take the message. */
+  /** The pool of the message. */
   readonly pool?: PoolId
   readonly poolEpoch?: number
   /** The reference to an attached file, written by `attachmentText`. */
@@ -197,7 +194,7 @@ const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
   attachment: (value) => typeof value === 'string',
 }
 const KEYS = Object.keys(CHECKS) as (keyof Note)[]
-/** The length field has two bytes. */
+/** The maximum size of a note, whose length field has two bytes. */
 const NOTE_BYTES_MAX = 0xffff
 
 const encoder = new TextEncoder()
@@ -208,11 +205,11 @@ interface Said {
   readonly bytes: Uint8Array
 }
 
-/** The last encoded note, because all envelopes of a broadcast share one. */
+/** The last encoded note, which all envelopes of a broadcast share. */
 let written: Said = { note: null, bytes: new Uint8Array(0) }
 let read = written
 
-/** Returns the encoding of a note. The keys have a fixed order, so that each note has only one encoding. */
+/** Returns the encoding of a note, with its keys in a fixed order. */
 export function encodeNote(note: Note): Uint8Array {
   if (note === written.note) return written.bytes
   const bytes = encoder.encode(JSON.stringify(note, KEYS))
@@ -221,10 +218,7 @@ export function encodeNote(note: Note): Uint8Array {
   return bytes
 }
 
-/**
- * Reads a note. Returns null unless it is an object whose known keys have valid values. Unknown keys come from later
- * versions and are ignored.
- */
+/** Reads a note. Returns null unless its known keys have valid values. Ignores unknown keys of later versions. */
 export function readNote(bytes: Uint8Array, from = 0, to = bytes.length): Note | null {
   if (to - from === read.bytes.length && holdsBytes(bytes, from, read.bytes)) return read.note
   const said = bytes.slice(from, to)

@@ -46,18 +46,18 @@ test("a member with the key and a hostile broker cannot replace the body in a th
   if (!atMallory.ok) throw new Error(atMallory.reason)
   const key = atMallory.body.subarray(0, 32)
   expect(text(openBody(real.bytes, atMallory.body))).toBe('meet at noon')
-  // Mallory seals another body under the same key, and the broker pushes it together with Bob's envelope.
+  // Mallory seals another body under the same key, and the broker pushes it with Bob's envelope.
   const forged = sealBodyWith(bytes('meet at midnight'), key, real.bytes.slice(0, 24))
   const atBob = openEnvelope(sealerOf(bob), to(bob), expected)
   if (!atBob.ok) throw new Error(atBob.reason)
   expect(atBob.note).toEqual(note)
   expect(openBody(forged.bytes, atBob.body)).toBe(null)
   expect(text(openBody(real.bytes, atBob.body))).toBe('meet at noon')
-  // The body would open if only the key were checked; the hash prevents it.
+  // With the key alone, the body opens; the hash prevents it.
   expect(text(sodium.crypto_secretbox_open_easy(forged.bytes.slice(24), forged.bytes.slice(0, 24), key))).toBe(
     'meet at midnight',
   )
-  // If Mallory sends her own envelope to Bob, the message is from Mallory, not from Ann.
+  // Mallory's own envelope to Bob is from Mallory, not from Ann.
   const own = sealEnvelope(sealerOf(mallory), {
     ...{ to: correspondent(bob), envelopeId: ID, stream: null, sentAtMs: 0, note, body: forged.ticket },
   })

@@ -152,7 +152,7 @@ test('moving bytes from one field to its neighbour changes the encoding', () => 
 
 test('two transcripts have the same bytes only if their fields are equal', () => {
   const { transcript } = frozen()
-  // Few values of few kinds, so that field boundaries often coincide.
+  // Few values, so that field boundaries often coincide.
   const word = fc.stringMatching(/^[ab:]{1,3}$/)
   const some = fc.record({
     version: fc.constantFrom(1, 2),

@@ -1,8 +1,7 @@
 /**
- * Builds the transcript that both sides of a handshake sign. In addition to the nonces, it contains the authority that
- * the client dialled, the broker's pinned key, the connection and the offered versions. So a signature is not valid on
- * another connection, to another broker, in another mesh, or after a downgrade. Every variable-length field is
- * length-prefixed.
+ * Builds the transcript that both sides of a handshake sign. It contains the nonces, the dialled authority, the pinned
+ * key, the connection and the offered versions, so that a signature is not valid on another connection, to another
+ * broker, in another mesh, or after a downgrade. Every variable-length field is length-prefixed.
  *
  * The client signs T("client"); a new member signs T("enrol") and the enrolment fields (below). The broker signs
  * T("broker") followed by the BLAKE2b-256 of the client's signature, so its proof belongs to that one AUTH. Vector:
@@ -16,7 +15,7 @@ import { hash256, sodium } from '../sodium.ts'
 export interface Transcript {
   /** The version chosen in AUTH. */
   readonly version: number
-  /** The versions in HELLO, in their original order. */
+  /** The versions in HELLO, in their order. */
   readonly versionsOffered: readonly number[]
   /** `host:port` as the client dialled it, in the form of `normalizeAuthority`. */
   readonly authority: string
@@ -29,9 +28,9 @@ export interface Transcript {
   readonly clientNonce: Uint8Array
   /** 16 bytes. */
   readonly connectionId: Uint8Array
-  /** The broker's time in HELLO. */
+  /** The pinned key on the client, the own key on the broker; never the key in HELLO. */
   readonly issuedAtMs: Millis
-  /** In any order, because they are sorted before signing. Printable ASCII without commas. */
+  /** Printable ASCII without commas, in any order. */
   readonly capabilities: readonly string[]
 }
 
@@ -42,7 +41,7 @@ export function signAsClient(keys: SigningKeys, transcript: Transcript): Uint8Ar
   return sign(keys, transcriptBytes('client', transcript))
 }
 
-/** Returns whether the signature is valid. Never throws: a transcript that can't be encoded has no valid signature. */
+/** Returns whether the signature is valid. Never throws. */
 export function verifyClient(
   transcript: Transcript,
   signature: Uint8Array,
@@ -62,7 +61,7 @@ export function signAsBroker(
   return by.sign(keys, brokerBytes(transcript, clientSignature))
 }
 
-/** Checks the signature in WELCOME with `transcript.brokerKey`, the pinned key. Never throws. */
+/** Verifies the signature in WELCOME with the pinned key. Never throws. */
 export function verifyBroker(transcript: Transcript, clientSignature: Uint8Array, signature: Uint8Array): boolean {
   if (!isEncodable(transcript)) return false
   return verify(transcript.brokerKey, brokerBytes(transcript, clientSignature), signature)
@@ -130,13 +129,13 @@ const PORTS = new Map([
 export function normalizeAuthority(address: string, bareScheme: 'wss' | 'ws' = 'wss'): string {
   const url = parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(address) ? address : `${bareScheme}://${address}`)
   const defaultPort = url && PORTS.get(url.protocol)
-  // The address is not quoted, because it may contain a password.
+  // Never quote the address, which may contain a password.
   if (!url || !defaultPort) throw malformed('It must have the form wss://host:port.')
   if (url.username || url.password) throw malformed('It must not contain a user name or a password.')
   return `${url.hostname}:${url.port || defaultPort}`
 }
 
-/** Returns the port of an address, including its scheme's default. @throws the errors of `normalizeAuthority` */
+/** Returns the port of an address, or its scheme's default. @throws the errors of `normalizeAuthority` */
 export function portOf(address: string): number {
   const authority = normalizeAuthority(address)
   return Number(authority.slice(authority.lastIndexOf(':') + 1))
@@ -166,14 +165,12 @@ function malformed(reason: string): OperatingError {
 }
 
 /**
- * The statement that a new member signs to use an invite. It covers the transcript of this connection, the invite, the
- * requested name and its key binding. A thief of the frame can neither use it on another connection nor join with
- * another key or name.
+ * The statement that a new member signs to use an invite. It includes the connection's transcript, the invite, the name
+ * and the key binding, so that a thief can't use it on another connection or with another key or name.
  *
  * Signed: T("enrol"), lp(BLAKE2b-256(invite)), lp(name), lp(signature of the key binding).
  */
 export interface EnrolmentFields {
-  /** The bytes of the invite. */
   readonly invite: Uint8Array
   /** Printable ASCII. */
   readonly name: string
@@ -185,7 +182,7 @@ export function signEnrolment(keys: SigningKeys, transcript: Transcript, enrolme
   return sign(keys, enrolmentBytes(transcript, enrolment))
 }
 
-/** Returns whether the signature is valid. Never throws: a transcript that can't be encoded has no valid signature. */
+/** Returns whether the signature is valid. Never throws. */
 export function verifyEnrolment(transcript: Transcript, enrolment: EnrolmentFields, signature: Uint8Array): boolean {
   return isEncodable(transcript) && verify(transcript.peerKey, enrolmentBytes(transcript, enrolment), signature)
 }
@@ -204,7 +201,7 @@ export function signTokenRequest(keys: SigningKeys, transcript: Transcript, ttlS
   return sign(keys, requestBytes(transcript, ttlSeconds))
 }
 
-/** Returns whether the signature is valid. Never throws: a transcript that can't be encoded has no valid signature. */
+/** Returns whether the signature is valid. Never throws. */
 export function verifyTokenRequest(
   transcript: Transcript,
   ttlSeconds: number,
@@ -221,35 +218,34 @@ function requestBytes(transcript: Transcript, ttlSeconds: number): Uint8Array {
 
 /**
  * A shard's certificate is the cluster key's signed statement that a key belongs to one of its shards, under certain
- * names, until a certain time. With certificates, the pinned key need not be on every machine, and a compromised shard
- * is locked out when its certificate expires.
+ * names, until a certain time. So the pinned key need not be on every machine, and a compromised shard's certificate
+ * expires.
  *
  * Fields: lp(cluster key), lp(shard key), u64 notAfterMs, u16 count, lp(authority) for each. Signed by the cluster's
  * key: the context `sealpost-shard/1`, then the fields. Vector: packages/protocol/vectors/shard.json.
  */
 export interface ShardCertificateTerms {
   readonly shardKey: PeerKey
-  /** Addresses of the shard in the form of `normalizeAuthority`: one to four. */
+  /** One to four addresses of the shard, in the form of `normalizeAuthority`. */
   readonly authorities: readonly string[]
   /** Valid up to and including this time according to the reader's clock, in ms since 1970. */
   readonly notAfterMs: Millis
 }
 
 export interface ShardCertificate extends ShardCertificateTerms {
-  /** The cluster's key, which signs the certificate and which peers have pinned. */
+  /** The cluster's key, which peers have pinned. */
   readonly clusterKey: PeerKey
   /** The encoded certificate, as frames contain it. */
   readonly bytes: Uint8Array
 }
 
-/** `certificate_foreign`: possibly genuine, but from another cluster or for another key or name. */
+/** `certificate_foreign`: from another cluster, or for another key or name. */
 export type ShardCertificateVerdict = 'ok' | 'certificate_forged' | 'certificate_expired' | 'certificate_foreign'
 
 const AUTHORITIES_MAX = 4
 const CERTIFIED_AUTHORITY = /^[!-~]{1,255}$/
 const CERTIFICATE_PREFIX = 'sealpost-shard1:'
 
-/** Returns the encoded certificate. */
 export function signShardCertificate(cluster: SigningKeys, terms: ShardCertificateTerms): Uint8Array {
   const claim = { ...terms, clusterKey: cluster.publicKey }
   assert(isCertificate(claim), 'a certificate has a key, one to four authorities and a time')
@@ -266,7 +262,7 @@ export function readShardCertificate(bytes: Uint8Array): ShardCertificate | null
   return { ...claim, bytes }
 }
 
-/** Checks whether this key may use this name. */
+/** Returns whether this key may use this name. */
 export function checkShardCertificate(
   bytes: Uint8Array,
   expected: { clusterKey: PeerKey; shardKey: PeerKey; authority: string; nowMs: Millis },
@@ -284,9 +280,7 @@ export function shardCertificateText(bytes: Uint8Array): string {
   return CERTIFICATE_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
 }
 
-/**
- * Reads a certificate from one line. Returns null if the line is not a certificate. Surrounding white space is ignored.
- */
+/** Reads a certificate from one line, ignoring white space around it. Returns null if it is invalid. */
 export function readShardCertificateText(text: string): ShardCertificate | null {
   const line = text.trim()
   if (!line.startsWith(CERTIFICATE_PREFIX)) return null

@@ -1,7 +1,6 @@
 /**
  * Signs and checks key bindings. A key binding is a peer's signed statement that a box key is its own, in one mesh,
- * until a certain time. The directory hands out bindings; without the signature, a broker could substitute its own box
- * key and read the mail that is sealed to it.
+ * until a certain time. Without the signature, a broker's directory could substitute its own box key and read the mail.
  *
  * Signed: context, lp(mesh id), lp(peer key), lp(box key), u32 epoch, u64 notAfterMs.
  */
@@ -18,10 +17,10 @@ export interface KeyBinding {
   readonly signature: Uint8Array
 }
 
-/** `binding_foreign`: possibly genuine, but for another mesh or peer than requested. */
+/** `binding_foreign`: for another mesh or peer than requested. */
 export type KeyBindingVerdict = 'ok' | 'binding_forged' | 'binding_expired' | 'binding_foreign'
 
-/** Signs the identity's box key for one mesh. A binding is valid up to and including `notAfterMs`. */
+/** Signs the identity's box key for one mesh, until `notAfterMs` inclusive. */
 export function bindBoxKey(identity: Identity, meshId: MeshId, notAfterMs: Millis): KeyBinding {
   const { signing, box } = identity
   const claim = { meshId, peerKey: signing.publicKey, boxKey: box.publicKey, boxEpoch: box.epoch, notAfterMs }
@@ -29,10 +28,7 @@ export function bindBoxKey(identity: Identity, meshId: MeshId, notAfterMs: Milli
   return { ...claim, signature: sign(signing, signedBinding(claim)) }
 }
 
-/**
- * Checks an entry of the directory. Earlier entries are not known here, so the caller must refuse an epoch lower than a
- * known one.
- */
+/** Checks an entry of the directory. The caller must refuse an epoch lower than a known one. */
 export function checkKeyBinding(
   binding: KeyBinding,
   expected: { meshId: MeshId; peerKey: PeerKey; nowMs: Millis },
@@ -78,7 +74,7 @@ export interface IdentityRotation {
   readonly meshId: MeshId
   readonly former: PeerKey
   readonly successor: PeerKey
-  /** When the key was rotated, according to the clock of its peer, in ms since 1970. */
+  /** When the key was rotated, according to the peer's clock, in ms since 1970. */
   readonly atMs: Millis
 }
 

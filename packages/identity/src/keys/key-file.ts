@@ -1,7 +1,7 @@
 /**
  * Stores keys on disk, for Node and Bun, as JSON with a format, a version and a kind. Only the owner can read the file,
- * and a passphrase can lock it. The file contains both the seed of the signing key and the public key, so that damage
- * is detected. Error messages name the path but never quote the contents.
+ * and a passphrase can lock it. The file contains the seed and the public key, to detect damage. Errors never quote the
+ * contents.
  */
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { platform } from 'node:os'
@@ -30,16 +30,15 @@ import {
 } from './keys.ts'
 
 /**
- * The cost of deriving a key from a passphrase with Argon2id. The key locks the file with XChaCha20-Poly1305. Argon2id
- * needs libsodium's larger build, which is loaded only when a passphrase is used. Loading takes 0.2 s of processor
- * time, and a key at the usual cost 0.3 s (in plain JavaScript, it took 2.6 s).
+ * The cost of deriving a key from a passphrase with Argon2id, for XChaCha20-Poly1305. It needs libsodium's larger
+ * build, which is loaded on demand in 0.2 s; a key at the usual cost takes 0.3 s.
  */
 interface PassphraseCost {
   readonly memoryKib: number
   readonly passes: number
 }
 
-/** The lock in a file, in hex: `salt` of 16 bytes and `nonce` of 24. */
+/** The lock of a file, in hex. */
 interface LockHeader extends PassphraseCost {
   readonly kdf: 'argon2id'
   readonly cipher: 'xchacha20poly1305'
@@ -53,9 +52,9 @@ export interface Locked {
   readonly sealed: string
 }
 
-/** The second recommendation of RFC 9106, with one lane. An attacker pays this cost for each guess. */
+/** The second recommendation of RFC 9106, with one lane. An attacker pays it for each guess. */
 const USUAL_COST: PassphraseCost = { memoryKib: 65_536, passes: 3 }
-/** The highest cost that a file may impose on its reader. */
+/** The maximum cost that a file may impose on its reader. */
 const COST_MAX: PassphraseCost = { memoryKib: 1_048_576, passes: 16 }
 const MEMORY_KIB_MIN = 8
 
@@ -111,9 +110,7 @@ function isLockHeader(value: { readonly [name: string]: unknown }): boolean {
 const headerText = ({ kdf, memoryKib, passes, salt, cipher }: LockHeader): string =>
   [kdf, memoryKib, passes, salt, cipher].join(' ')
 
-/**
- * Derives the key. Keyboards may encode a letter in several ways, so the passphrase is normalized to its composed form.
- */
+/** Derives the key. Normalizes the passphrase, because keyboards encode letters in several ways. */
 async function keyOf(passphrase: string, { salt, passes, memoryKib }: LockHeader): Promise<Uint8Array> {
   const { default: sumo } = await import('libsodium-wrappers-sumo')
   await sumo.ready
@@ -122,7 +119,6 @@ async function keyOf(passphrase: string, { salt, passes, memoryKib }: LockHeader
   return sumo.crypto_pwhash(32, secret, fromHex(salt), passes, bytes, sumo.crypto_pwhash_ALG_ARGON2ID13)
 }
 
-/** A key file contains JSON. With a passphrase, that JSON is encrypted inside another JSON object. */
 
 /** The mesh and broker where a peer is enrolled, from its invite. */
 interface KeyFileEnrolment {
@@ -132,20 +128,17 @@ interface KeyFileEnrolment {
 }
 
 interface FormerBoxKeys extends BoxKeys {
-  /** When another key replaced this one; absent if unknown. */
+  /** When the key was retired; absent if unknown. */
   readonly retiredAtMs?: Millis
 }
 
 export interface PeerKeyFile {
   readonly kind: 'peer'
   readonly identity: Identity
-  /**
-   * Box keys from before a rotation, newest first; a key with a higher epoch than the current one is about to be
-   * published.
-   */
+  /** Former box keys, newest first, and one about to be published, whose epoch is higher than the current one's. */
   readonly formerBoxKeys: readonly FormerBoxKeys[]
   readonly enrolment: KeyFileEnrolment | null
-  /** Former identity keys, newest first. Absent if there are none. */
+  /** Former identity keys, newest first. */
   readonly formerKeys?: readonly PeerKey[]
 }
 
@@ -185,7 +178,7 @@ export function readText(text: string): KeyFile | LockedKeyFile | null {
   return fields.version === VERSION ? fromJson(fields) : null
 }
 
-/** Returns null if the passphrase is wrong or the file was changed; the two can't be distinguished. */
+/** Returns null if the passphrase is wrong or the file was changed, which are indistinguishable. */
 export async function unlock(locked: LockedKeyFile, passphrase: string): Promise<KeyFile | null> {
   const text = await unlockText(locked, passphrase, contextOf(locked))
   const contents = text === null ? null : readText(text)
@@ -289,10 +282,7 @@ function enrolmentFromJson(value: unknown): KeyFileEnrolment | null | 'malformed
   return { meshId: meshId as MeshId, authority, brokerKey: brokerKey as PeerKey }
 }
 
-/**
- * `warning`: other accounts can access the file. This is often the case for mounted secrets, so the caller decides what
- * to do.
- */
+/** `warning`: other accounts can access the file, as is often the case for mounted secrets. */
 export interface KeyFileRead {
   readonly contents: KeyFile
   readonly isLocked: boolean
@@ -322,7 +312,7 @@ export async function writeKeyFile(path: string, contents: KeyFile, lock: KeyFil
 export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyFileLock | null = null): Promise<void> {
   const text = await textOf(contents, lock)
   const beside = `${path}.next`
-  await unlink(beside).catch(() => undefined) // left by a program that crashed here; nothing depends on it yet
+  await unlink(beside).catch(() => undefined) // left by a crash; nothing depends on it
   await create(beside, text)
   try {
     await rename(beside, path)
@@ -418,7 +408,7 @@ function codeOf(cause: unknown): unknown {
   return (cause as { code?: unknown } | null)?.code
 }
 
-/** Returns whether other accounts have access. Windows has no such modes. */
+/** Returns whether other accounts have access. Windows has no modes. */
 function isExposed(mode: number): boolean {
   return platform() !== 'win32' && (mode & 0o077) !== 0
 }
@@ -430,17 +420,13 @@ function exposure(path: string) {
   } as const
 }
 
-/**
- * Rotates the box key in a key file. Before the next key is published, it is stored for opening only, so a crash in
- * between loses nothing. The previous key is kept until no more mail sealed to it can arrive.
- */
 
-/** More than the longest time to live that a broker allows plus the time that a sender takes to learn the new key. */
+/** How long former box keys are kept: more than a message may live and a sender needs to learn the new key. */
 const KEPT_MS = 60 * 24 * 3600_000
 
 /**
- * Returns the key to publish next: the key of an interrupted attempt, or a new one. Its epoch is above every epoch that
- * the directory has seen. Write `file` before you publish the key.
+ * Returns the key to publish next: an interrupted attempt's or a new one, with a higher epoch than the directory has
+ * seen. Write `file` first: it opens mail with the key, so that a crash loses no mail.
  * @example const { next, file } = beginBoxKeyRotation(keyFile, await peer.lookupKey(peer.key))
  */
 export function beginBoxKeyRotation(file: PeerKeyFile, published: { boxKey: Uint8Array; boxEpoch: number }) {
@@ -467,8 +453,8 @@ export function completeBoxKeyRotation(file: PeerKeyFile, next: BoxKeys, nowMs: 
 }
 
 /**
- * Returns the key file of the next identity. Write it alongside the current one before you publish the rotation.
- * `boxEpoch`: the epoch of the published box key.
+ * Returns the next identity's key file, to be written alongside the current one before you publish the rotation.
+ * `boxEpoch`: the published box key's.
  */
 export function beginIdentityRotation(file: PeerKeyFile, boxEpoch: number, nowMs: Millis): PeerKeyFile {
   const { identity, formerBoxKeys, formerKeys = [] } = file

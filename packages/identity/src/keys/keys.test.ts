@@ -102,7 +102,7 @@ test('a typed fingerprint is parsed, and a similar text is refused', () => {
   for (const other of [...others, 'ab'.repeat(32)]) expect(readFingerprint(other)).toBeNull()
 })
 
-/** Returns the signature with S + L, which represents the same scalar as S. */
+/** Returns the signature with S + L, the same scalar as S. */
 function addGroupOrderToS(signature: Uint8Array): Uint8Array {
   const order = fromHex('edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010')
   const shifted = signature.slice()
@@ -123,7 +123,7 @@ function heightOf(publicKey: string): bigint {
   return BigInt(`0x${toHex(Uint8Array.from(bytes))}`) % 2n ** 255n
 }
 
-/** Returns the y coordinate of the doubled point; it depends on y alone, since x occurs squared. */
+/** Returns the y coordinate of the doubled point, which depends on y alone. */
 function doubled(y: bigint): bigint {
   const xx = (y * y - 1n) * inverse(D * y * y + 1n)
   return mod((y * y + xx) * inverse(1n - D * mod(xx * y * y)))

@@ -10,13 +10,13 @@ import { assert, fromHex, isHex, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, context } from '../byte-fields.ts'
 import { hash256, sodium } from '../sodium.ts'
 
-/** An ed25519 key pair, which brokers have too. `secretKey` has libsodium's 64 bytes: the seed, then the public key. */
+/** An ed25519 key pair. `secretKey` has libsodium's 64 bytes: the seed, then the public key. */
 export interface SigningKeys {
   readonly publicKey: PeerKey
   readonly secretKey: Uint8Array
 }
 
-/** An X25519 key pair. `epoch` starts at 1 and increases by one with each rotation. */
+/** An X25519 key pair. `epoch` starts at 1 and increases with each rotation. */
 export interface BoxKeys {
   readonly publicKey: Uint8Array
   readonly secretKey: Uint8Array
@@ -39,7 +39,7 @@ export function generateIdentity(): Identity {
   return { signing: generateSigningKeys(), box: generateBoxKeys(1) }
 }
 
-/** Returns the same identity for the same two seeds of 32 bytes: for test vectors. */
+/** Returns the identity of these two seeds of 32 bytes, for test vectors. */
 export function identityFromSeeds(seeds: { signing: Uint8Array; box: Uint8Array }): Identity {
   assert(seeds.box.length === SEED_BYTES, 'a seed of a box key has 32 bytes')
   const { publicKey, privateKey } = sodium.crypto_box_seed_keypair(seeds.box)
@@ -74,13 +74,12 @@ export function sign(keys: SigningKeys, message: Uint8Array): Uint8Array {
   return sodium.crypto_sign_detached(message, keys.secretKey)
 }
 
-/** Returns whether the signature is valid. Never throws: a malformed key or signature is simply invalid. */
+/** Returns whether the signature is valid. Never throws. */
 export function verify(publicKey: string, message: Uint8Array, signature: Uint8Array): boolean {
   if (!isHex(publicKey, 32) || signature.length !== SIGNATURE_BYTES) return false
   return sodium.crypto_sign_verify_detached(signature, message, fromHex(publicKey))
 }
 
-/** An implementation of ed25519 signatures. */
 export interface Signatures {
   sign(keys: SigningKeys, message: Uint8Array): Uint8Array
   verify(publicKey: string, message: Uint8Array, signature: Uint8Array): boolean
@@ -106,7 +105,7 @@ export function fingerprint(publicKey: PeerKey): string {
 
 const inGroups = (digits: string): string => digits.match(/.{4}/g)!.join('-')
 
-/** Parses a typed fingerprint, with or without hyphens and in any case; returns `null` unless it is complete. */
+/** Parses a typed fingerprint, with or without hyphens and in any case. Returns `null` unless it is complete. */
 export function readFingerprint(text: string): string | null {
   if (!/^[0-9a-z]{4}(?:-[0-9a-z]{4}){7}$|^[0-9a-z]{32}$/i.test(text)) return null
   const digits = text.replaceAll('-', '').toUpperCase().replaceAll('O', '0').replaceAll(/[IL]/g, '1')

@@ -54,14 +54,14 @@ test('a statement with a changed, missing or additional byte is refused', () => 
 test('all three signatures are required', () => {
   const voucher = signVoucher(user(), voucherOf())
   expect(readDevice(signDevice(phone(), thief(), voucher))).toBe(null)
-  // Claims another device: the thief signs, but the statement contains the phone's key.
+  // The thief signs another device's statement, which contains the phone's key.
   const stolen = signDevice(thief(), once(), voucher)
   stolen.set(fromHex(phone().publicKey), voucher.length + 2)
   expect(readDevice(stolen)).toBe(null)
-  // Claims a peer that never agreed: the user's invite key signs, but the peer does not.
+  // The user's invite key signs for a peer that never agreed.
   const claimed = signDevice({ ...thief(), publicKey: phone().publicKey }, once(), voucher)
   expect(readDevice(claimed)).toBe(null)
-  // Presents a voucher in another user's name.
+  // The thief signs a voucher in another user's name.
   const forged = signVoucher(thief(), voucherOf({ user: thief().publicKey })).slice()
   forged.set(fromHex(user().publicKey), 2 + 16 + 2)
   expect(readDevice(signDevice(phone(), once(), forged))).toBe(null)

@@ -66,7 +66,7 @@ export type InviteRole = (typeof ROLES)[number]
 
 export interface Invite extends Required<InviteTerms> {
   readonly inviteId: InviteId
-  /** The admin who signed it. */
+  /** The signing admin. */
   readonly issuer: PeerKey
   readonly signature: Uint8Array
   /** The encoded invite, as an `enrol` frame contains it. */
@@ -80,8 +80,7 @@ const URL_MAX = 255
 const INVITE_NOT_AFTER_DEFAULT_MS = 24 * 3600_000
 
 /**
- * Creates a new invite. Anyone who reads it can use it, so show it only once. Save only its id, with which you can
- * revoke it.
+ * Creates an invite. Anyone who reads it can use it, so show it once, and save only its id for a revocation.
  * @throws OperatingError `authority_malformed` if the URL can't be dialled
  */
 export function createInvite(issuer: SigningKeys, terms: InviteTerms): string {
@@ -99,8 +98,8 @@ export function signInvite(issuer: SigningKeys, terms: InviteTerms, inviteId: In
 }
 
 /**
- * Reads an invite and checks its signature. Only the broker knows whether the issuer is an admin and whether the invite
- * is still usable. Surrounding white space is ignored.
+ * Reads an invite and checks its signature. Only the broker can check the issuer's role and whether the invite is
+ * usable. Ignores white space around it.
  * @throws OperatingError `invite_malformed` if it is not an invite or its signature is invalid
  */
 export function readInvite(text: string): Invite {
@@ -130,7 +129,7 @@ function readText(text: string): Invite | null {
     const bytes = sodium.from_base64(text.slice(INVITE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
     return inviteText(bytes) === text ? parseInvite(bytes) : null // an invite has only one valid spelling
   } catch {
-    return null // not base64url; the library's message would quote part of the invite
+    return null // not base64url; the library's message would quote the invite
   }
 }
 
@@ -167,7 +166,7 @@ function isInvite({ inviteId, meshId, url, brokerKey, notAfterMs, usesMax, role,
   )
 }
 
-/** Returns whether an invite may contain this URL. Credentials are not allowed, nor is any part that proxies log. */
+/** Returns whether an invite may contain this URL: without credentials or parts that proxies log. */
 export function isDialable(url: string): boolean {
   if (url.length > URL_MAX || !/^wss?:\/\/[!-~]+$/.test(url) || !URL.canParse(url)) return false
   const { username, password, search, hash } = new URL(url)
@@ -200,7 +199,7 @@ export interface DeviceVoucher {
   readonly label: string
   /** A device can join until this time, in ms since 1970, according to the clock of the broker's database. */
   readonly joinByMs: Millis
-  /** The voucher is valid up to and including this time. */
+  /** The voucher is valid until this time inclusive. */
   readonly notAfterMs: Millis
 }
 
@@ -231,7 +230,7 @@ function readVoucher(bytes: Uint8Array): DeviceVoucher | null {
   return reader.isAtEnd ? voucher : null
 }
 
-/** Returns the statement of the new device; `invite` is the invite key that was sent with the voucher. */
+/** Returns a new device's statement. `invite`: the invite key that came with the voucher. */
 export function signDevice(device: SigningKeys, invite: SigningKeys, voucher: Uint8Array): Uint8Array {
   const text = concatBytes([hash256(voucher), fromHex(device.publicKey)])
   return concatBytes([
@@ -261,7 +260,7 @@ export function readDevice(bytes: Uint8Array): DeviceStatement | null {
   return isSigned ? { ...voucher, device, bytes: bytes.slice() } : null
 }
 
-/** The user's statement that a device is no longer one of its own. It never expires. */
+/** The user's statement that a device is no longer its own. It never expires. */
 export interface DeviceRemoval {
   readonly meshId: MeshId
   readonly user: PeerKey
@@ -274,7 +273,6 @@ export function signRemoval(user: SigningKeys, removal: DeviceRemoval): Uint8Arr
   return concatBytes([fields, sign(user, concatBytes([context(REMOVAL), fields]))])
 }
 
-/** Reads a removal. Returns null unless its user signed it. Never throws. */
 export function readRemoval(bytes: Uint8Array): DeviceRemoval | null {
   const reader = new FieldReader(bytes)
   const removal = {
@@ -357,7 +355,6 @@ export interface DeviceInvite {
   readonly url: string
   readonly brokerKey: PeerKey
   readonly voucher: DeviceVoucher
-  /** Returns the statement of the device with these keys. */
   statement(device: SigningKeys): Uint8Array
 }
 
@@ -369,7 +366,7 @@ const DEVICE_NOT_AFTER_DEFAULT_MS = 10 * 365 * 24 * 3_600_000
 export const isDeviceInvite = (text: string): boolean => text.trim().startsWith(DEVICE_PREFIX)
 
 /**
- * Creates a new invite for one device. Anyone who reads it before it is used can become that device.
+ * Creates an invite for one device. Anyone who reads it first can become that device.
  * @throws OperatingError `authority_malformed` if the URL can't be dialled
  */
 export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms): string {
@@ -388,8 +385,8 @@ export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms):
 }
 
 /**
- * Reads an invite. Surrounding white space is ignored. @throws OperatingError `invite_malformed` if it is not an invite
- * or its signature is invalid
+ * Reads a device invite, ignoring white space around it. @throws OperatingError `invite_malformed` if it is not one or
+ * its signature is invalid
  */
 export function readDeviceInvite(text: string): DeviceInvite {
   const invite = readDeviceText(text.trim())
@@ -404,7 +401,7 @@ function readDeviceText(text: string): DeviceInvite | null {
     const bytes = sodium.from_base64(text.slice(DEVICE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
     return deviceInviteText(bytes) === text ? deviceInviteOf(new FieldReader(bytes)) : null // an invite has only one valid spelling
   } catch {
-    return null // not base64url; the library's message would quote part of the invite
+    return null // not base64url; the library's message would quote the invite
   }
 }
 

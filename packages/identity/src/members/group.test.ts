@@ -23,7 +23,7 @@ beforeAll(ready)
 const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 const owner = () => peerNumber(1).signing
 const found = (members = [keyOf(2), keyOf(1)]) => createGroup(owner(), { meshId: MESH, name: 'crew', members })
-/** Signs fields with the given keys, in the form of a group statement. */
+/** Signs fields as a group statement. */
 const signed = (keys: ReturnType<typeof owner>, fields: Uint8Array) => {
   const text = Buffer.concat([Buffer.from('sealpost-group/1\0'), fields])
   return new Uint8Array(Buffer.concat([fields, sign(keys, text)]))

@@ -31,14 +31,14 @@ import { hash256 } from '../sodium.ts'
 export interface MemberListFields {
   readonly meshId: MeshId
   readonly id: string
-  /** Counts from 1. A statement is outdated if one with a higher epoch was seen. */
+  /** Counts from 1. A higher epoch replaces a lower one. */
   readonly epoch: number
   readonly owner: PeerKey
   /** 32 hex digits. */
   readonly nonce: string
   /** 1 to 64 characters of printable ASCII. */
   readonly name: string
-  /** Ascending; at least one key, except in the last statement, which has none. The owner need not be a member. */
+  /** Ascending, and empty only in the last statement. The owner need not be a member. */
   readonly members: readonly PeerKey[]
 }
 
@@ -47,7 +47,7 @@ export interface MemberListKind {
   readonly idContext: string
   readonly idBytes: number
   readonly membersMax: number
-  /** The epoch of the statement that ends the group or pool. No other statement has this epoch. */
+  /** The epoch of the statement that ends the group or pool. */
   readonly lastEpoch: number
 }
 
@@ -56,7 +56,7 @@ const EPOCH_MAX = 2 ** 31 - 1
 const NONCE_BYTES = 16
 const NAME_MAX = 64
 
-/** Returns a random nonce, which stays the same in every epoch. */
+/** Returns a random nonce for all epochs of a list. */
 export const newNonce = (): string => toHex(crypto.getRandomValues(new Uint8Array(NONCE_BYTES)))
 
 export function memberListIdOf(kind: MemberListKind, meshId: MeshId, owner: PeerKey, nonce: string): string {
@@ -112,7 +112,7 @@ function fieldsOf(kind: MemberListKind, fields: Uint8Array): MemberListFields | 
 }
 
 function readMembers(reader: FieldReader, max: number): PeerKey[] {
-  // Of a list that is too long, reads one member too many, so that it is refused.
+  // Read one member more than allowed, so that a list that is too long is refused.
   const count = Math.min(reader.u16(), max + 1)
   return Array.from({ length: count }, () => toHex(reader.take(32)) as PeerKey)
 }
@@ -157,7 +157,6 @@ export interface GroupFields extends Omit<MemberListFields, 'id'> {
   readonly groupId: GroupId
 }
 
-/** A group with its signed bytes. */
 export interface GroupStatement extends GroupFields {
   readonly bytes: Uint8Array
 }
@@ -200,7 +199,7 @@ export function endGroup(owner: SigningKeys, { bytes: _, ...group }: GroupStatem
 
 export const isGroupEnded = ({ epoch }: Pick<GroupFields, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
 
-/** Signs the given statement, for test vectors. */
+/** Signs these fields as a group statement. Exported for test vectors. */
 export function signGroup(owner: SigningKeys, { groupId, ...group }: GroupFields): GroupStatement {
   return groupOf(signMemberList(GROUP, owner, { ...group, id: groupId }))
 }
@@ -233,7 +232,6 @@ export interface PoolFields extends Omit<MemberListFields, 'id'> {
   readonly poolId: PoolId
 }
 
-/** A pool with its signed bytes. */
 export interface PoolStatement extends PoolFields {
   readonly bytes: Uint8Array
 }
@@ -272,7 +270,7 @@ export function endPool(owner: SigningKeys, { bytes: _, ...pool }: PoolStatement
 
 export const isPoolEnded = ({ epoch }: Pick<PoolFields, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
 
-/** Signs the given statement, for test vectors. */
+/** Signs these fields as a pool statement. Exported for test vectors. */
 export function signPool(owner: SigningKeys, { poolId, ...pool }: PoolFields): PoolStatement {
   return poolStatementOf(signMemberList(POOL, owner, { ...pool, id: poolId }))
 }

@@ -64,7 +64,7 @@ test('arbitrary bytes are read or refused without an exception', () => {
   )
 })
 
-/** Invites that a hostile issuer might sign. In each, all fields but one are valid. */
+/** Invites that a hostile issuer might sign, each with one invalid field. */
 const STRANGE: Record<
   string,
   Partial<Record<'inviteId' | 'meshId' | 'url' | 'brokerKey' | 'usesMax' | 'role', Uint8Array>>

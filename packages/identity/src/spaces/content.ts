@@ -20,13 +20,12 @@ import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts
 import { hash256, sodium } from '../sodium.ts'
 import { boxKeyOf, KEY_EPOCH_MAX, type KeyScope, keyHashOf } from './space.ts'
 
-/** The unsealed header of an entry. */
 export interface EntryHeader extends KeyScope {
   /** 64 hex digits. */
   readonly keyHash: string
   /** Counts from 1; each change of a key increments it. */
   readonly revision: number
-  /** BLAKE2b-256 of the previous entry's bytes; `NO_ENTRY` at revision 1. */
+  /** The hash of the previous entry; `NO_ENTRY` at revision 1. */
   readonly prevHash: Uint8Array
   readonly author: PeerKey
   /** When the entry was sealed, according to the author's clock. */
@@ -34,7 +33,7 @@ export interface EntryHeader extends KeyScope {
   readonly isDeleted: boolean
 }
 
-/** A header whose signature was verified, with the bytes of the entry and their hash. */
+/** A header with a verified signature, the entry's bytes and their hash. */
 export interface SignedEntry extends EntryHeader {
   readonly bytes: Uint8Array
   readonly hash: Uint8Array
@@ -43,7 +42,7 @@ export interface SignedEntry extends EntryHeader {
 export interface EntryDraft extends KeyScope {
   /** 1 to 512 bytes as UTF-8. */
   readonly key: string
-  /** Null if the key is deleted. */
+  /** Null for a deletion. */
   readonly value: Uint8Array | null
   readonly revision: number
   readonly prevHash: Uint8Array
@@ -61,7 +60,7 @@ export interface EntryKeys {
 export const NO_ENTRY = new Uint8Array(32)
 export const ENTRY_KEY_BYTES_MAX = 512
 export const ENTRY_VALUE_BYTES_MAX = 64 * 1024
-/** Leaves room for header, box, signature and padding. */
+/** The maximum size of an entry, which leaves room for header, box, signature and padding. */
 export const ENTRY_BYTES_MAX = 68 * 1024
 
 const ENTRY_MAGIC = 0x53505331
@@ -96,7 +95,7 @@ export function sealEntryWith(author: SigningKeys, draft: EntryDraft, keys: Entr
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** Reads a header without checking its signature; returns null unless these bytes may be an entry. Never throws. */
+/** Reads a header without its signature. Returns null unless these bytes may be an entry. Never throws. */
 export function entryFields(bytes: Uint8Array): EntryHeader | null {
   if (bytes.length < ENTRY_BYTES_MIN || bytes.length > ENTRY_BYTES_MAX) return null
   const reader = new FieldReader(bytes)
@@ -115,7 +114,7 @@ export function entryFields(bytes: Uint8Array): EntryHeader | null {
   return magic === ENTRY_MAGIC && flags <= FLAG_DELETED && isEntry(header) ? header : null
 }
 
-/** Reads an entry and checks its signature; returns null if either fails. Never throws. */
+/** Reads an entry. Returns null unless its author signed it. Never throws. */
 export function readEntry(bytes: Uint8Array): SignedEntry | null {
   const header = entryFields(bytes)
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
@@ -145,10 +144,7 @@ function opened(box: Uint8Array, nonce: Uint8Array, key: Uint8Array): Uint8Array
   }
 }
 
-/**
- * Returns whether an entry may have this key. A key with a lone surrogate is refused, because its UTF-8 would equal
- * that of another key.
- */
+/** Returns whether an entry may have this key: without lone surrogates, whose UTF-8 equals that of another key. */
 export function isEntryKey(key: string): boolean {
   const { length } = utf8(key)
   return length > 0 && length <= ENTRY_KEY_BYTES_MAX && key.isWellFormed()
@@ -162,7 +158,7 @@ function entryText(key: Uint8Array, value: Uint8Array, bucketBytes: number): Uin
   return concatBytes([u16(key.length), key, u32(value.length), value, padding])
 }
 
-/** Marked as pure, so a bundle that doesn't use this file omits it. */
+/** Marked as pure, so that bundles omit it if unused. */
 const decoder = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 function readEntryText(text: Uint8Array): { key: string; value: Uint8Array } | null {
@@ -220,7 +216,6 @@ function entrySignedBytes(fields: Uint8Array): Uint8Array {
  * content key 32, then optionally the note as in an envelope. Signed: the context `sealpost-record/1` and everything
  * before the signature. Vector: packages/protocol/vectors/record.json.
  */
-/** The unsealed header of a record. */
 export interface RecordHeader extends KeyScope {
   readonly author: PeerKey
   /** 64 hex digits: the BLAKE2b-256 of the sealed body. */
@@ -229,13 +224,13 @@ export interface RecordHeader extends KeyScope {
   readonly sentAtMs: Millis
 }
 
-/** A header whose signature was verified, with the bytes of the record and their hash. */
+/** A header with a verified signature, the record's bytes and their hash. */
 export interface SignedRecord extends RecordHeader {
   readonly bytes: Uint8Array
   readonly hash: Uint8Array
 }
 
-/** The position of a record in its author's stream. Each process of the author begins a new stream. */
+/** A record's position in its author's stream. Each process begins a new stream. */
 export interface RecordPosition {
   /** 32 hex digits. */
   readonly streamId: string
@@ -246,14 +241,14 @@ export interface RecordPosition {
 }
 
 export interface RecordDraft extends KeyScope, RecordPosition {
-  /** The key and the hash of the sealed body, as in each member's envelope. */
+  /** The sealed body's key and hash, as in each member's envelope. */
   readonly ticket: Uint8Array
   readonly sentAtMs: Millis
   readonly note: Note | null
 }
 
 export interface OpenRecord extends RecordPosition {
-  /** The key and the hash of the sealed body, with which it can be opened. */
+  /** The sealed body's key and hash. */
   readonly ticket: Uint8Array
   readonly note: Note | null
 }
@@ -294,7 +289,7 @@ export function sealRecordWith(
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** Reads a header without checking its signature; returns null unless these bytes may be a record. Never throws. */
+/** Reads a header without its signature. Returns null unless these bytes may be a record. Never throws. */
 export function recordFields(bytes: Uint8Array): RecordHeader | null {
   if (bytes.length < RECORD_BYTES_MIN || bytes.length > RECORD_BYTES_MAX) return null
   const reader = new FieldReader(bytes)
@@ -310,7 +305,7 @@ export function recordFields(bytes: Uint8Array): RecordHeader | null {
   return magic === RECORD_MAGIC && flags === 0 && isRecord(header) ? header : null
 }
 
-/** Reads a record and checks its signature; returns null if either fails. Never throws. */
+/** Reads a record. Returns null unless its author signed it. Never throws. */
 export function readRecord(bytes: Uint8Array): SignedRecord | null {
   const header = recordFields(bytes)
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)

@@ -63,7 +63,7 @@ test('an entry with another author, key, epoch, space or mesh in its header does
   const other = new Uint8Array(32).fill(9)
   expect(openEntry(entry, { ...KEYS, spaceKey: other })).toBe(null)
   expect(openEntry(entry, { ...KEYS, nameKey: other })).toBe(null)
-  // A member signs a box from another key, epoch, space or mesh as if it belonged here.
+  // A member's box from another key, epoch, space or mesh, signed as if it belonged here.
   const swaps = [
     sealed({ key: 'vote' }),
     sealed({ keyEpoch: 4 }),
@@ -128,7 +128,7 @@ test('a deleted key has no value', () => {
   const entry = sealed({ value: null })
   expect(entryFields(entry.bytes)?.isDeleted).toBe(true)
   expect(openEntry(entry, KEYS)).toEqual({ key: 'topic', value: null })
-  // An entry that is marked as deleted but contains a value is invalid.
+  // A deleted entry must not contain a value.
   expect(openEntry({ ...sealed(), isDeleted: true }, KEYS)).toBe(null)
 })
 

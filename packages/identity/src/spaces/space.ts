@@ -1,7 +1,6 @@
 /**
- * Signs and reads the terms of spaces. A space stores the entries and history of a mesh or a group. Its terms define
- * for how long. The owner signs the terms, so no broker can store more than the members agreed to, or show new members
- * what they must not see.
+ * Signs and reads the terms of spaces. A space stores the entries and history of a mesh or a group. The owner signs its
+ * terms, so that no broker can store more than they allow, or show new members more.
  *
  * Bytes: the fields below, then the signature over the context and the fields: lp(mesh id), lp(space id), u32 epoch,
  * lp(owner), u16 historyFor, u16 flags (1: messages are kept), u32 keepSeconds, u64 keepBytes. Vector:
@@ -32,12 +31,12 @@ export interface SpaceFields {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
   readonly owner: PeerKey
-  /** Counts from 1. A statement is outdated if one with a higher epoch was seen. */
+  /** Counts from 1. A higher epoch replaces a lower one. */
   readonly epoch: number
   readonly historyFor: HistoryAudience
   /**
-   * The limits of the history, in seconds and bytes. The one that is reached first applies. Both are 0 if and only if
-   * `historyFor` is `none`.
+   * The limits of the history, in seconds and bytes, of which the first to be reached applies. Both are 0 if and only
+   * if `historyFor` is `none`.
    */
   readonly keepSeconds: number
   readonly keepBytes: number
@@ -45,7 +44,6 @@ export interface SpaceFields {
   readonly keepsMessages: boolean
 }
 
-/** A space with its signed bytes. */
 export interface SpaceStatement extends SpaceFields {
   readonly bytes: Uint8Array
 }
@@ -123,14 +121,8 @@ function spaceFields(space: SpaceFields): Uint8Array {
   ])
 }
 
-/**
- * Manages the keys that the members of a space share and that its broker never has. The *name key* is the same for the
- * life of the space: the broker stores each entry under a hash of its key, which is computed with the name key. A
- * *space key* is valid for one epoch and does not seal content directly: each entry and each record is sealed under a
- * key derived from it.
- */
 
-/** The space and epoch to which a key is bound. A key from another space or epoch opens nothing. */
+/** The space and epoch to which a key is bound. */
 export interface KeyScope {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
@@ -138,7 +130,7 @@ export interface KeyScope {
 }
 
 const SPACE_KEY_BYTES = 32
-/** An epoch is an `integer` of the database. */
+/** The maximum epoch: a database `integer`. */
 export const KEY_EPOCH_MAX = 2 ** 31 - 1
 
 /** Generates a name key or a space key. */
@@ -150,16 +142,14 @@ export function keyHashOf(nameKey: Uint8Array, key: string): string {
 }
 
 /**
- * Derives the key of one box from its whole header, so that the box does not open under any other header. Without the
- * space key, nobody can sign another member's value as a newer revision or as their own.
+ * Derives a box's key from its whole header. Without the space key, nobody can sign another member's value as a newer
+ * revision or their own.
  */
 export function boxKeyOf(spaceKey: Uint8Array, header: Uint8Array): Uint8Array {
   return keyed(spaceKey, concatBytes([context('sealpost-box-key/1'), header]))
 }
 
-/**
- * Proves to a holder of both keys that one followed the other, since the link can't be computed without the former key.
- */
+/** Returns the proof that one key followed the other, which only a holder of the former one can compute. */
 export function keyLink(formerKey: Uint8Array, key: Uint8Array, place: KeyScope): Uint8Array {
   return keyed(formerKey, concatBytes([context('sealpost-key-link/1'), placeBytes(place), key]))
 }
@@ -174,9 +164,8 @@ function keyed(key: Uint8Array, text: Uint8Array): Uint8Array {
 }
 
 /**
- * A grant, with which one member gives another the keys of a space that the other may have. The granter signs it and
- * seals it to the member, so that the broker can't read it. The granter's key is inside, so verification needs no
- * lookup.
+ * A grant, with which one member gives another the keys of a space. The granter signs it and seals it to the member. It
+ * contains the granter's key, so that verification needs no lookup.
  *
  * Bytes: `crypto_box_seal` of the fields and the signature over the context `sealpost-grant/1` and the fields: lp(mesh
  * id), lp(space id), lp(granter), lp(member), u32 key epoch, u32 group epoch, link 32, name key 32, u16 number of keys,
@@ -187,22 +176,20 @@ export interface KeyGrant extends KeyScope {
   readonly granter: PeerKey
   readonly member: PeerKey
   /**
-   * The granter vouches that only the members in the group's statement of this epoch have the newest key. 0 for the
-   * space of a mesh, which has no such statement.
+   * The group epoch whose members are the only ones with the newest key, according to the granter; 0 for a mesh's
+   * space.
    */
   readonly groupEpoch: number
-  /**
-   * The `keyLink` from the previous key to the newest one; zeros at epoch 1. A holder of the previous key verifies it.
-   */
+  /** The `keyLink` from the previous key to the newest one; zeros at epoch 1. */
   readonly link: Uint8Array
   readonly nameKey: Uint8Array
-  /** The keys for this member, ascending by epoch; the last one is that of `keyEpoch`. */
+  /** The member's keys, ascending by epoch up to `keyEpoch`. */
   readonly keys: readonly { readonly keyEpoch: number; readonly key: Uint8Array }[]
 }
 
-/** Older keys are omitted; it takes years to reach this number of rotations. */
+/** The maximum number of keys in a grant, which takes years of rotations. Older keys are omitted. */
 export const GRANT_KEYS_MAX = 1024
-/** Maximum size of one box. */
+/** The maximum size of a grant's box. */
 export const GRANT_BYTES_MAX = 64 * 1024
 export const NO_LINK = new Uint8Array(32)
 
@@ -229,8 +216,8 @@ export function signGrant(granter: SigningKeys, grant: KeyGrant): Uint8Array {
 }
 
 /**
- * Opens a grant. Returns null unless one of these box keys opens it, its granter signed it, and it is for this member.
- * The caller checks whether the granter belongs to the space. Never throws.
+ * Opens a grant. Returns null unless a box key opens it, its granter signed it, and it is for this member. The caller
+ * must check that the granter belongs to the space. Never throws.
  */
 export function openGrant(box: Uint8Array, member: PeerKey, boxKeys: readonly BoxKeys[]): KeyGrant | null {
   if (box.length > GRANT_BYTES_MAX) return null
@@ -274,7 +261,7 @@ function grantOf(fields: Uint8Array): KeyGrant | null {
 }
 
 function readKeys(reader: FieldReader): KeyGrant['keys'] {
-  // Of a list that is too long, reads one key too many, so that it is refused.
+  // Read one key more than allowed, so that a list that is too long is refused.
   const count = Math.min(reader.u16(), GRANT_KEYS_MAX + 1)
   return Array.from({ length: count }, () => ({ keyEpoch: reader.u32(), key: reader.take(SPACE_KEY_BYTES).slice() }))
 }

@@ -1,4 +1,4 @@
-/** Provides the tests of this package with the frozen vectors and two peers. */
+/** Provides tests with the frozen vectors and two peers. */
 import { readFileSync } from 'node:fs'
 import { fromHex, type GroupId, type MeshId } from '@sealpost/std'
 import { type Correspondent, type Identity, identityFromSeeds } from '../index.ts'
@@ -11,7 +11,7 @@ export function readVector(name: string): any {
   return JSON.parse(readFileSync(new URL(`../../../protocol/vectors/${name}`, import.meta.url), 'utf8'))
 }
 
-/** Returns a peer that is the same in every run. */
+/** Returns the nth peer, the same in every run. */
 export function peerNumber(n: number): Identity {
   return identityFromSeeds({ signing: new Uint8Array(32).fill(2 * n), box: new Uint8Array(32).fill(2 * n + 1) })
 }

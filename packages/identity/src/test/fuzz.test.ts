@@ -6,7 +6,7 @@ beforeAll(() => ready())
 
 test('no input of a seeded fuzz run causes an exception or is accepted as something else', () => {
   const reports = fuzzIdentity({ seed: 20_261_121, inputs: 500 })
-  // The run is meaningful only if it covers both outcomes.
+  // A run is meaningful only if it covers both outcomes.
   for (const [name, { accepted, refused }] of Object.entries(reports)) {
     expect(accepted, name).toBeGreaterThan(10)
     expect(refused, name).toBeGreaterThan(50)

@@ -1,8 +1,7 @@
 /**
  * Fuzzes the inputs of this package from a seed: invites, statements of groups and spaces, entries, records, key
- * bindings, envelopes, notes, key files and addresses. Half of the inputs are valid ones with faults in their bytes.
- * The others have the fault inside the signed or sealed part, so that the signature is valid; a hostile member could
- * create them.
+ * bindings, envelopes, notes, key files and addresses. Half of the inputs have faults in their bytes; the others have
+ * validly signed or sealed faults, as a hostile member could create.
  */
 import { OperatingError, type Random, seededRandom, toHex } from '@sealpost/std'
 import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
@@ -25,9 +24,9 @@ export interface IdentityReport {
   readonly refused: number
 }
 
-/** Reads one hostile input. Returns whether it was accepted. Throws if a rule is broken. */
+/** Reads a hostile input. Returns whether it was accepted. Throws if a rule is broken. */
 type Target = (random: Random) => boolean
-/** The codes for a user's mistakes; their errors quote no input. Input from the network never causes an exception. */
+/** The codes of errors that may be thrown, for a user's mistakes only. */
 const CODES = ['invite_malformed', 'authority_malformed']
 
 /** Created once the library is ready. */
@@ -180,9 +179,7 @@ function bindings(): Target {
   }
 }
 
-/**
- * Returns a target for envelopes. Half of the boxes open but contain a header, note or length that no version writes.
- */
+/** Returns a target for envelopes, half of which open but contain an invalid header, note or length. */
 function envelopes(): Target {
   const [alice, bob] = people()
   const [sealer, reader] = people().map((identity) => new Sealer({ identity, meshId: MESH })) as [Sealer, Sealer]

@@ -1,6 +1,4 @@
-/**
- * For tests: creates a space on a real Postgres with a settable clock, and uses the space with a broker's privileges.
- */
+/** Provides tests with a space on a real Postgres with a settable clock, and a broker's privileges. */
 import { randomBytes } from 'node:crypto'
 import { CopyOutPool, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -14,7 +12,7 @@ import { literal, microsOf, ofSpace, REPLAY_SESSION, stateAt } from '../sql.ts'
 
 export const HOUR: Micros = 3_600e6
 export const DAY: Micros = 24 * HOUR
-/** A past day, because only past days can be dropped. */
+/** A day in the past, because only past days can be dropped. */
 export const START: Micros = Date.UTC(2026, 0, 1) * 1000
 
 export interface ReadRow {
@@ -142,7 +140,7 @@ export class SpaceWorld {
     return row!
   }
 
-  /** Returns the rows of a replay, or the reason why the replay was refused. */
+  /** Returns the rows of a replay, or its refusal. */
   async stateAt(at: Micros, after = 0): Promise<ReadRow[] | string> {
     const { broker, copies } = this.#world
     const facts = (await findSpace(broker, this.ref))!
@@ -154,7 +152,7 @@ export class SpaceWorld {
   }
 }
 
-/** Reads the data about a space that a broker loads for each request. */
+/** Reads the facts about a space that a broker loads for each request. */
 export async function findSpace(db: Database, space: SpaceRef): Promise<HistoryBounds | null> {
   const [row] = await db.run(
     (sql) => sql<HistoryBounds[]>`
