@@ -52,8 +52,8 @@ import { Metrics } from './telemetry/metrics.ts'
 import { Traces } from './telemetry/traces.ts'
 
 /**
- * Starts the broker. `replaced` is called if the database lost acknowledged data or is a different database. This run
- * must then end, and the next one must begin.
+ * Starts the broker. `replaced` is called if the database has lost acknowledged data or is another one; the run must
+ * then end.
  * @throws OperatingError with one sentence for the operator
  */
 export async function startBroker(config: Config, log: Log, replaced: () => void): Promise<RunningBroker> {
@@ -268,8 +268,8 @@ const admissionLimits = (config: Config): AdmissionLimits => ({
 })
 
 /**
- * The parse limit relative to the rate of envelope bytes. A frame is larger than its envelopes, and a member also sends
- * settles, requests and state entries.
+ * The parse limit relative to the rate of envelope bytes. Frames are larger than envelopes, and members also send
+ * settles, requests and entries.
  */
 const INTAKE_FACTOR = { perSecond: 8, burst: 4 }
 
@@ -278,10 +278,7 @@ const intakeRate = (config: Config): Rate => ({
   burst: INTAKE_FACTOR.burst * config.RATE_BYTES_BURST,
 })
 
-/**
- * The socket buffer relative to a session's credit in bytes. The buffer must have room for the deliveries in the larger
- * encoding, and for acks.
- */
+/** The socket buffer relative to a session's byte credit, with room for the larger encoding and acks. */
 const BACKPRESSURE_FACTOR = 4
 
 function buildFacts() {
@@ -293,10 +290,10 @@ function buildFacts() {
   }
 }
 
-/** Defined by the build of the compiled program. */
+/** Set by the build. */
 declare const BUILD_GIT_SHA: string
 
-/** Returns the commit, if it is known: a released build runs outside a repository, and a container has no git. */
+/** Returns the commit, if known. A release runs outside a repository, and a container has no git. */
 const gitSha = (): string => {
   if (typeof BUILD_GIT_SHA === 'string') return BUILD_GIT_SHA
   if (!Bun.which('git')) return 'unknown'
@@ -308,7 +305,7 @@ interface RunningBroker {
   readonly url: string
   readonly adminUrl: string
   stop(): Promise<void>
-  /** Ends immediately, after asking each peer to reconnect with a different delay. */
+  /** Ends immediately, and asks each peer to reconnect after another delay. */
   leave(): Promise<void>
 }
 
@@ -317,9 +314,8 @@ type StartRun = (config: Config, replaced: () => void) => Promise<RunningBroker>
 const AGAIN_AFTER_MS: Millis = 500
 
 /**
- * Runs the broker repeatedly within one process. If another database that lacks data replaces the current one, the
- * current run ends and discards everything that it knew about the database. The next run starts under the new
- * incarnation, on the same ports.
+ * Runs the broker repeatedly within one process: when the database has lost data, the run ends with everything that it
+ * knew, and the next one starts on the same ports.
  */
 class Runs {
   readonly #config: Config
@@ -368,7 +364,7 @@ class Runs {
   }
 }
 
-/** Runs the broker with its environment and arguments until a signal ends it. */
+/** Runs the broker until a signal ends it. */
 export async function main(): Promise<void> {
   const args = process.argv.slice(2)
   if (args.some((arg) => HELP.includes(arg))) return print(configHelp())
@@ -383,7 +379,7 @@ export async function main(): Promise<void> {
   const log = openLog(read.config.LOG_LEVEL)
   try {
     const runs = new Runs(read.config, log, (config, replaced) => startBroker(config, log, replaced))
-    endWhenDue(runs, log) // installed before the broker is ready, since a supervisor may stop it immediately
+    endWhenDue(runs, log) // before the broker is ready, because a supervisor may stop it immediately
     await runs.ready()
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
@@ -396,7 +392,7 @@ const HEALTH = '--health'
 const HEALTH_WITHIN_MS = 4000
 const HELP = ['--help', '-h']
 
-/** Asks the running broker that has the same settings whether it is ready. */
+/** Asks the running broker with these settings whether it is ready. */
 async function checkHealth({ ADMIN_HOST, ADMIN_PORT }: Config): Promise<void> {
   const url = `http://${authorityWith(ADMIN_HOST, ADMIN_PORT)}/readyz`
   const answer = await fetch(url, { signal: AbortSignal.timeout(HEALTH_WITHIN_MS) }).catch(() => null)
@@ -425,7 +421,7 @@ function endWhenDue(runs: Runs, log: Log): void {
       log.info('broker.stopped')
       process.exit(0)
     }
-    void stop().then(stopped, () => process.exit(1)) // the failed start has already printed the reason
+    void stop().then(stopped, () => process.exit(1)) // the start has already printed the reason
   }
   process.on('SIGTERM', () => end('SIGTERM'))
   process.on('SIGINT', () => end('SIGINT'))

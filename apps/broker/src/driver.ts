@@ -1,4 +1,4 @@
-/** Composes the driver of this process from the real clock, the queue in Postgres, the bus and the directory. */
+/** Composes the driver from the real clock, the queue in Postgres, the bus and the directory. */
 import type { Bus } from '@sealpost/bus'
 import {
   type Clock,
@@ -53,7 +53,7 @@ const reportOf = ({ log, metrics, spaceHints }: Pick<Parts, 'log' | 'metrics' | 
   failed: (event, error) => log.warn(event, errorFields(error)),
   fault: (error) =>
     queueMicrotask(() => {
-      throw error // rethrown as an uncaught error, which ends the process
+      throw error // ends the process as an uncaught error
     }),
   committed: metrics.committed.bind(metrics),
   recorded: (appends) => spaceHints.recorded(appends),

@@ -214,7 +214,7 @@ test('the mesh list starts with meshes that need attention, and contains every m
   await age(5)
   const page = async (query: string) => (await get(`/meshes?${query}`)).body as MeshPage
   const idsOf = ({ meshes }: MeshPage) => meshes.map(({ meshId }) => meshId)
-  // Waits until the census has counted everything, including dead letters.
+  // Wait until the census has counted everything, including dead letters.
   await expect
     .poll(async () => (await page('limit=2')).meshes, { timeout: 60_000 })
     .toMatchObject([
@@ -260,7 +260,7 @@ test('each quota of a mesh is shown with its limit, its use, and its largest use
   )
   const quotas = async () => (await operator.get(`/meshes/${world.meshId}/quotas`)).body.quotas as Quota[]
   const find = async (name: string) => (await quotas()).find((quota) => quota.name === name)!
-  // Waits until the census has counted the mesh.
+  // Wait until the census has counted the mesh.
   await expect.poll(async () => (await find('mailbox_deliveries')).used, { timeout: 60_000 }).toBe(4)
   const shown = Object.fromEntries((await quotas()).map(({ name, ...quota }) => [name, quota]))
   const [many, large] = [keyOf(sender), keyOf(other)]

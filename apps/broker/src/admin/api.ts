@@ -42,7 +42,7 @@ interface AdminStart {
   readonly metrics: Metrics
   readonly watch: DatabaseWatch
   readonly overload: Overload
-  /** `operating` has its own connections, so that operators' queries and peers' requests don't delay each other. */
+  /** `operating` has its own connections, so that operators' queries do not delay peers' requests. */
   readonly databases: { readonly operating: Database; readonly asking: Database }
   readonly facts: VersionFacts
   readonly config: Config
@@ -94,21 +94,17 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
 
 interface Needed {
   readonly scope: AdminScope
-  /** The requested mesh. `own` means the token's mesh; null means no mesh or all meshes. */
+  /** The requested mesh. `own` means the token's mesh; null means none or all. */
   readonly meshId: MeshId | 'own' | null
 }
 
 /**
- * How long a token is cached. Within this time, a revocation may not take effect yet, and requests that only read work
- * without the database.
+ * How long a token is cached. Meanwhile, a revocation may have no effect, and requests that only read need no database.
  */
 const BELIEVED_MS = 3000
 const BELIEVED_WHILE_AWAY_MS = 5 * 60_000
 const BELIEVED_MAX = 1000
-/**
- * Each check takes a database connection, so the number of concurrent checks is limited. Otherwise, invalid tokens
- * could use up all connections.
- */
+/** The maximum number of concurrent checks, each of which takes a connection that invalid tokens could use up. */
 const QUESTIONS_MAX = 16
 
 interface Belief {
@@ -116,7 +112,6 @@ interface Belief {
   readonly foundAtMs: Millis
 }
 
-/** Authenticates operators by their tokens, and checks scopes. */
 export class AdminAuth {
   private readonly db: Database
   /** Keyed by the hash of a token, so that a heap dump contains none. */
@@ -127,7 +122,7 @@ export class AdminAuth {
     this.db = db
   }
 
-  /** Admits a request or returns its refusal. @throws OperatingError if the database does not respond */
+  /** Returns the refusal of a request, or null. @throws OperatingError if the database does not respond */
   async admit(header: string | undefined, needed: Needed): Promise<AdminTokenHolder | AdminCode> {
     const token = /^Bearer (spa_[A-Za-z0-9_-]{1,100})$/.exec(header ?? '')?.[1]
     if (!token) return 'token_invalid'
@@ -168,7 +163,7 @@ const ageOf = ({ foundAtMs }: Belief): Millis => performance.now() - foundAtMs
 
 const LOOPBACK_NAME = /^([a-z0-9_-]+\.)*localhost$/
 
-/** Returns the refusal of a request whose host is neither loopback nor in `names`; otherwise null. */
+/** Returns the refusal of a request whose host is neither loopback nor in `names`, or null. */
 export function hostRefusal(request: Request, names: readonly string[]): Response | null {
   const host = hostOf(request)
   if (host !== null && (isAddress(host) || LOOPBACK_NAME.test(host) || names.includes(host))) return null
@@ -211,7 +206,7 @@ export function adminApi(parts: AdminParts): Api {
   addViews(app, parts)
   addMeshes(app, parts)
   addDeadLetters(app, parts)
-  let document: ReturnType<typeof adminDocument> | undefined // built on the first request, because that takes 25 ms
+  let document: ReturnType<typeof adminDocument> | undefined // built late, because that takes 25 ms
   app.get(ADMIN_DOCUMENT_PATH, (c) => {
     document ??= adminDocument()
     return c.json(document)
@@ -316,7 +311,7 @@ function filterOf(
   }
 }
 
-/** Checks the token's mesh: a token for one mesh gives no access to other meshes. @throws OperatingError `scope_missing` */
+/** Returns the mesh to show. A token for one mesh gives no access to others. @throws OperatingError `scope_missing` */
 function meshFor({ meshId: own }: AdminTokenHolder, asked: string | undefined): MeshId | undefined {
   if (own !== null && asked !== undefined && asked !== own) throw new OperatingError('scope_missing', 'another mesh')
   return own ?? (asked as MeshId | undefined)
@@ -340,10 +335,7 @@ function admit({ auth }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandl
   }
 }
 
-/**
- * Refuses cross-origin requests. A page from another origin has no token anyway, and the browser would withhold the
- * response.
- */
+/** Refuses cross-origin requests, although other pages have no token anyway. */
 const ownOrigin: MiddlewareHandler<Env> = async (c, next) => {
   const origin = c.req.header('origin')
   if (origin === undefined) return next()
@@ -379,10 +371,7 @@ function refuse(c: Context, code: AdminCode) {
   return c.json({ code, meaning }, status as Exclude<typeof status, 405>)
 }
 
-/**
- * Maximum number of waiting overviews. A client that stops reading is disconnected; its next overview contains what it
- * missed.
- */
+/** The maximum number of waiting overviews, above which a client that stops reading is disconnected. */
 const WAITING_MAX = 3
 const ENDS_AFTER_MS = 5 * 60_000
 

@@ -1,4 +1,4 @@
-/** Defines the requests of the admin API and their responses. The OpenAPI document is generated from them. */
+/** Defines the admin API's requests and responses, from which its OpenAPI document is generated. */
 import { createRoute, OpenAPIHono, type RouteConfig, z } from '@hono/zod-openapi'
 import type { Counters } from '@sealpost/core'
 import type { Sample } from '@sealpost/operator'
@@ -36,7 +36,7 @@ const number = (max: number) =>
     .pipe(z.int().min(0).max(max))
 const limit = (usual: number, max: number) => number(max).pipe(z.int().min(1)).default(usual).openapi({ type: 'integer', minimum: 1, maximum: max, default: usual }) // biome-ignore format: one thing
 
-// Uses `meta`, because a schema that was created before `@hono/zod-openapi` was loaded has no method `openapi`.
+// Uses `meta`, because schemas created before `@hono/zod-openapi` was loaded lack `openapi`.
 const named = <T extends z.ZodType>(name: string, schema: T): T => schema.meta({ id: name })
 const Refusal = z
   .object({ code: z.enum(Object.keys(adminRefusals) as AdminCode[]), meaning: z.string() })
@@ -203,7 +203,7 @@ interface Reading {
   readonly timings: Metrics['distributions']
 }
 
-/** Takes a sample every two seconds, and keeps the samples of the last half hour in memory. */
+/** Takes a sample every two seconds, and keeps half an hour of them in memory. */
 export class BrokerSamples {
   readonly samples: Sample[] = []
   private readonly parts: Parts
@@ -222,7 +222,6 @@ export class BrokerSamples {
     return this.samples.at(-1) ?? { ...NOTHING_YET, ...this.parts.gauges(), atMs: Date.now(), memoryBytes: 0 }
   }
 
-  /** @returns a function that unsubscribes */
   listen(listener: (sample: Sample) => void): () => void {
     this.listeners.add(listener)
     return () => this.listeners.delete(listener)
@@ -287,9 +286,8 @@ const NOTHING_YET: Between = {
 const round = (value: number): number => Math.round(value * 100) / 100
 
 /**
- * Returns the percentile `share` of the values counted between `before` and `after`, in the unit of the bounds.
- * Interpolates linearly within a bucket, like Prometheus. Returns the lower bound of the last bucket, which is
- * unbounded; null if nothing was counted.
+ * Returns the percentile `share` of the values counted between `before` and `after`, linearly interpolated like
+ * Prometheus. For the last bucket, returns its lower bound; null if nothing was counted.
  */
 export function quantile(before: Distribution | null, after: Distribution, share: number): number | null {
   const counts = after.counts.map((count, i) => count - (before?.counts[i] ?? 0))

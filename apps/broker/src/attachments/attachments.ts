@@ -33,10 +33,10 @@ export interface AttachmentLimits {
 }
 
 interface AttachmentPorts {
-  /** Has its own connections, so that messages never wait for a chunk. */
+  /** Separate connections, so that messages never wait for a chunk. */
   readonly db: Database
   readonly store: ChunkStore
-  /** Includes stores that no longer receive new attachments. */
+  /** All stores, including those without new attachments. */
   readonly stores: readonly ChunkStore[]
   readonly limits: AttachmentLimits
 }
@@ -55,7 +55,7 @@ export interface AttachmentStatus {
   readonly isComplete: boolean
   readonly expiresAtMs: Millis
   readonly present: readonly ChunkRange[]
-  /** The hashes of all chunks, 32 bytes each; null until the attachment is complete. */
+  /** The chunks' hashes, 32 bytes each; null until the attachment is complete. */
   readonly hashes: Uint8Array | null
 }
 
@@ -73,7 +73,7 @@ const REFUSALS = {
 
 export class AttachmentRequests {
   private readonly ports: AttachmentPorts
-  /** Creations run one after the other, so that concurrent requests can't exceed a peer's quota. */
+  /** The last creation. Creations run one after another, so that they can't exceed a quota. */
   private creating: Promise<unknown> = Promise.resolve()
 
   constructor(ports: AttachmentPorts) {
@@ -82,7 +82,7 @@ export class AttachmentRequests {
 
   create(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | HttpRefusal> {
     const created = this.creating.then(() => this.createNext(holder, asked))
-    this.creating = created.catch(() => undefined) // the caller gets the error
+    this.creating = created.catch(() => undefined) // the caller receives the error
     return created
   }
 
@@ -178,12 +178,12 @@ const isNamed = (statement: Uint8Array | null, peer: PeerKey): boolean =>
 type Shape = Pick<AttachmentInfo, 'bytes' | 'chunkBytes'>
 const chunkCount = ({ bytes, chunkBytes }: Shape): number => Math.ceil(bytes / chunkBytes)
 
-/** Returns the required length of a chunk, or 0 for an index outside the file. */
+/** Returns the required length of a chunk; 0 outside the file. */
 function chunkLength({ bytes, chunkBytes }: Shape, chunkNo: number): number {
   return Math.max(0, Math.min(chunkBytes, bytes - chunkNo * chunkBytes))
 }
 
-/** Uses the native hash: libsodium takes three times as long, and blocks the event loop. */
+/** Uses the native hash: libsodium takes three times as long and blocks the event loop. */
 function isHashOf({ hash, content }: StoredChunk): boolean {
   return Buffer.compare(new Bun.CryptoHasher('blake2b256').update(content).digest(), hash) === 0
 }
@@ -195,10 +195,10 @@ interface StoredChunk {
 
 export interface ChunkStore {
   readonly name: ExpiredAttachment['store']
-  /** Returns the same as `putChunk` of the database. @throws OperatingError */
+  /** Stores a chunk. Returns the same as the database's `putChunk`. @throws OperatingError */
   put(of: AttachmentRef, chunk: Chunk & StoredChunk): Promise<'done' | 'differs' | 'gone'>
   get(of: AttachmentRef, chunkNo: number): Promise<StoredChunk | undefined>
-  /** Deletes the stored bytes of an expired attachment. Idempotent. @throws OperatingError */
+  /** Deletes an expired attachment's bytes. Idempotent. @throws OperatingError */
   forget(expired: ExpiredAttachment): Promise<void>
   close(): void
 }
@@ -211,12 +211,11 @@ export function postgresChunks(db: Database): ChunkStore {
       const chunk = await readChunk(db, of, chunkNo)
       return chunk?.content ? { hash: chunk.hash, content: chunk.content } : undefined
     },
-    forget: async () => undefined, // bytes in the database are deleted with their rows
+    forget: async () => undefined, // the database deletes bytes with their rows
     close: () => undefined,
   }
 }
 
-/** Deletes expired attachments, in short steps. */
 interface Ports {
   readonly db: Database
   readonly stores: readonly ChunkStore[]
@@ -226,13 +225,13 @@ interface Ports {
 
 interface Pace {
   readonly everyMs: Millis
-  /** The delay between expiry and deletion. It is longer than the transfer of a chunk to a store can take. */
+  /** The delay between expiry and deletion, longer than any transfer of a chunk to a store. */
   readonly sinceSeconds: number
 }
 
 const USUAL: Pace = { everyMs: 30_000, sinceSeconds: 60 }
 const FILES_AT_ONCE = 20
-/** 64 chunks are 16 MB. */
+/** The number of chunks per step, at most 16 MB. */
 const CHUNKS_AT_ONCE = 64
 
 export class AttachmentExpiry {
@@ -249,7 +248,6 @@ export class AttachmentExpiry {
     this.timer.unref()
   }
 
-  /** Resolves when no step is running. */
   async stop(): Promise<void> {
     this.isOver = true
     clearInterval(this.timer)
@@ -272,7 +270,7 @@ export class AttachmentExpiry {
     }
   }
 
-  /** Keeps the bytes of a store that is no longer configured. */
+  /** Deletes the stored bytes, except in a store that is no longer configured. */
   private async forget(expired: ExpiredAttachment): Promise<void> {
     await this.ports.stores.find(({ name }) => name === expired.store)?.forget(expired)
     while (!this.isOver) if (await deleteAttachment(this.ports.db, expired, CHUNKS_AT_ONCE)) break

@@ -13,7 +13,7 @@ import type { AttachmentRequests } from './attachments.ts'
 
 const Mesh = z.object({ mesh: hex(16) })
 const One = Mesh.extend({ id: hex(16) })
-/** Allows no leading zeros, so that each chunk has a single path. */
+/** A chunk number without leading zeros, so that each chunk has one path. */
 const ChunkNo = z.string().regex(/^(0|[1-9]\d{0,4})$/).transform(Number).openapi({ type: 'integer', minimum: 0, maximum: CHUNKS_MAX - 1 }) // biome-ignore format: one thing
 const OneChunk = One.extend({ chunk: ChunkNo })
 const PATH = '/v1/meshes/{mesh}/attachments'
@@ -130,7 +130,7 @@ export const getChunk = createRoute({
   },
 })
 
-/** The routes that count against a peer's request limits, and then those that count against its chunk limits. */
+/** The routes under a peer's request limits, then those under its chunk limits. */
 export const attachmentRoutes = [createAttachment, attachmentStatus, completeAttachment, endAttachment]
 export const chunkRoutes = [putChunk, getChunk]
 
@@ -151,7 +151,7 @@ export interface AttachmentParts {
 
 const NO_ROOM: HttpRefusal = { code: 'try_later', retryAfterMs: 1000 }
 const PIECE_BYTES = 64 * 1024
-/** A slower transfer is cut after its start phase to free its memory. */
+/** The minimum pace of a transfer, below which it is cut to free its memory. */
 const PACE: TransferPace = { bytesPerSecond: 16 * 1024, startMs: 5_000 }
 const TOO_SLOW: HttpRefusal = { code: 'body_too_slow' }
 
@@ -184,7 +184,7 @@ export function addAttachments(app: HttpApi, parts: AttachmentParts): void {
   addChunks(app, parts)
 }
 
-/** A token is valid in one mesh only; other meshes are invisible to its holder. */
+/** Hides other meshes from the holder of a token. */
 const ownMesh: MiddlewareHandler<Env> = async (c, next) =>
   c.req.param('mesh') === c.var.holder.meshId ? next() : refuse(c, { code: 'attachment_unknown' })
 
@@ -288,16 +288,13 @@ async function chunkInRoom(
   return chunk
 }
 
-/**
- * Counts one more chunk of this peer as in transit until the returned function is called. Limits the number and rate of
- * such chunks.
- */
+/** Counts a chunk of this peer as in transit until the returned function is called, or refuses it. */
 function beginTurn({ chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | HttpRefusal {
   const name = shareNameOf(holder)
   return chunkers.begin(name) ?? once(() => chunkers.done(name))
 }
 
-/** Reserves memory for a chunk of an existing attachment, within the limit for all meshes and the share of this one. */
+/** Reserves memory for a chunk, within the limit for all meshes and this mesh's share. */
 function takeRoom({ transit, meshes }: AttachmentParts, { meshId }: TokenHolder): (() => void) | HttpRefusal {
   if (meshes.begin(meshId)) return NO_ROOM
   const giveBack = transit.take(CHUNK_BYTES_MAX)
@@ -318,7 +315,7 @@ function once(act: () => void): () => void {
   }
 }
 
-/** A slow reader keeps its memory as long as it keeps the minimum rate. */
+/** Serves a chunk. Its memory is released with the last byte. */
 function inPieces(content: Uint8Array, leave: () => void): ReadableStream<Uint8Array> {
   let at = 0
   let watch: PaceWatch
@@ -353,7 +350,6 @@ function count(counters: ChunkCounters, way: 'taken' | 'given', { length }: Uint
   counters[`${way}Bytes`] += length
 }
 
-/** Returns `null` if the text is not base64url. */
 function bytesOf(text: string): Uint8Array | null {
   try {
     return fromBase64url(text)

@@ -83,7 +83,7 @@ test('expired chunks are deleted from the store, including those that a crash le
   const before = await server.objects()
   for (const n of [0, 1]) await s3.put(of, newChunk(n))
   await expireAttachment(db, of, owner)
-  await s3.put(of, newChunk(2)) // its object is stored, but its row is refused by the database
+  await s3.put(of, newChunk(2)) // the object is stored, but the database refuses its row
   expect((await server.objects()) - before).toBe(3)
   const failures: unknown[] = []
   const failed = (error: unknown) => failures.push(error)

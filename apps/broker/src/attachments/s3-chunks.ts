@@ -1,6 +1,6 @@
 /**
- * Stores chunks in S3, one object per chunk. A database row records each chunk, and is written after the object. A crash can
- * therefore leave an object without a row. It is deleted with its file, since all possible keys of a file are known.
+ * Stores chunks in S3, one object per chunk. Each chunk's row is written after its object. An object that a crash
+ * leaves without a row is deleted with its file, whose possible keys are known.
  */
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
@@ -41,8 +41,8 @@ export function s3Chunks(db: Database, config: AttachmentConfig): ChunkStore {
 type Ask = (method: 'PUT' | 'GET' | 'DELETE', key: string, body?: Uint8Array) => Promise<Uint8Array | null>
 
 /**
- * Sends signed requests. Bun's S3 client only signs their URLs, because its own requests have no time limit.
- * A function of this type hides errors, which may contain keys and addresses.
+ * Returns a function that sends signed requests. Bun's S3 client only signs, because its own requests have no time
+ * limit. Hides errors, which may contain keys and addresses.
  */
 function requester(config: AttachmentConfig): Ask {
   const { S3_BUCKET: bucket, S3_ENDPOINT: endpoint, S3_REGION: region } = config
@@ -51,7 +51,7 @@ function requester(config: AttachmentConfig): Ask {
     region,
     accessKeyId: config.S3_ACCESS_KEY_ID,
     secretAccessKey: config.S3_SECRET_ACCESS_KEY,
-    // A certificate of Amazon does not cover a bucket whose name contains a dot.
+    // Amazon's certificate does not cover a bucket name with a dot.
     ...(endpoint ? { endpoint } : { virtualHostedStyle: !bucket.includes('.') }),
   })
   return async (method, key, body) => {
@@ -65,7 +65,7 @@ function requester(config: AttachmentConfig): Ask {
   }
 }
 
-/** Returns `null` if the object is missing or was not written by Sealpost. */
+/** Returns the content of an object; `null` if it is missing or not Sealpost's. */
 async function contentOf(response: Response): Promise<Uint8Array | null> {
   if (response.ok && Number(response.headers.get('content-length')) <= CHUNK_BYTES_MAX) return response.bytes()
   if (response.ok) await response.body?.cancel()

@@ -19,10 +19,10 @@ import { s3Chunks } from './s3-chunks.ts'
 type Options = AttachmentConfig & { readonly DATABASE_URL: string; readonly LIMITS: 'on' | 'off' }
 type Database = Awaited<ReturnType<typeof openDatabase>>
 
-/** Has its own connections, so that file transfers delay no messages. */
+/** The number of database connections for files, which delay no messages. */
 const CONNECTIONS = 2
 const AT_A_TIME = 4
-/** One mesh may use at most half of the memory. */
+/** The maximum share of the memory for one mesh. */
 const MESH_SHARE = 0.5
 
 export async function openAttachments(
@@ -56,7 +56,7 @@ export async function openAttachments(
   }
 }
 
-/** Returns the store for new attachments first. */
+/** Returns the stores, the one for new attachments first. */
 function storesOf(config: Options, db: Database): ChunkStore[] {
   const inDatabase = postgresChunks(db)
   return config.S3_BUCKET === '' ? [inDatabase] : [s3Chunks(db, config), inDatabase]

@@ -1,6 +1,6 @@
 /**
- * Defines the configuration as one table. Each row contains the name, parser, default and description of one
- * environment variable. `docs/reference/config.md` is generated from the table.
+ * Defines the configuration as one table. Each row is an environment variable. `docs/reference/config.md` is generated
+ * from it.
  */
 import { readFileSync } from 'node:fs'
 import { defaultLimits, type EngineLimits } from '@sealpost/core'
@@ -31,22 +31,19 @@ import {
   words,
 } from './sections.ts'
 
-/** The queue assumes that a lease that ends later than this dates from before a jump of the database clock. */
+/** The maximum lease. The queue takes longer ones for leases from before a jump of the database clock. */
 const LEASE_MS_MAX = 300_000
-/**
- * The engine scans once a second, and treats a gap between two scans that exceeds the heartbeat as a pause of its
- * process.
- */
+/** The minimum heartbeat. The engine scans once a second, and takes a gap longer than the heartbeat for a pause. */
 const HEARTBEAT_MS_MIN = 2000
-/** Four times this value must fit in the 32-bit integer that holds a socket's buffered byte count. */
+/** The maximum credit in bytes, four times which must fit in 32 bits. */
 const CREDIT_BYTES_MAX = 256 * 1024 * 1024
 
-/** Addresses in the form that peers sign: lower case, with the port. */
+/** An address as peers sign it: lower case, with the port. */
 const authority = z.string().transform((text, context) => {
   try {
     return normalizeAuthority(text)
   } catch {
-    context.addIssue('no authority') // the setting's `expects` supplies the actual message
+    context.addIssue('no authority') // `expects` supplies the actual message
     return z.NEVER
   }
 })
@@ -367,7 +364,7 @@ export type Config = Omit<Parsed, 'ADMIN_PORT'> & { readonly ADMIN_PORT: number 
 
 type ConfigResult = { ok: true; config: Config } | { ok: false; errors: string[] }
 
-/** Reads each variable `NAME`, or the file in `NAME_FILE`. Reports all errors together, one sentence each. */
+/** Reads each `NAME`, or the file in `NAME_FILE`. Reports all errors together, one sentence each. */
 export function readConfig(env: Record<string, string | undefined> = process.env): ConfigResult {
   const errors: string[] = []
   const values: Record<string, unknown> = {}
@@ -401,7 +398,7 @@ function textOf(name: string, row: Setting<unknown>, env: Record<string, string 
   return row.fallback ?? undefined
 }
 
-/** Returns a line for each setting, with secrets hidden. */
+/** Returns a line per setting, without secrets. */
 export function printConfig(config: Config): string {
   return (Object.entries(settings) as [Name, Setting<unknown>][])
     .map(([name, row]) => `${name}=${row.isSecret ? '(hidden)' : config[name]}`)
@@ -436,7 +433,7 @@ export function configReference(): string {
   return `${[...HEAD, ...rows].join('\n')}\n`
 }
 
-/** Returns the output of `--help`: a line for each setting, with its unit and default. */
+/** Returns the output of `--help`: each setting with its unit and default. */
 export function configHelp(): string {
   const width = Math.max(...Object.keys(settings).map((name) => name.length))
   const rows = Object.entries(settings).map(([name, { fallback, unit, meaning }]) => {

@@ -3,7 +3,7 @@ import { defaultLimits, type EngineLimits } from '@sealpost/core'
 import type { z } from 'zod'
 import { count, type Setting, setting } from './sections.ts'
 
-/** The maximum is bounded because the census of a mesh reads one row per delivery. */
+/** The maximum mesh quota, because the census reads one row per delivery. */
 const MESH_COUNT_MAX = 1_000_000
 
 const { rate, byteRate, mailbox, mesh } = defaultLimits

@@ -3,13 +3,13 @@
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { z } from 'zod'
 
-/** A schema, and what follows "NAME must be" in its error. */
+/** A setting's schema, and the end of its error after "NAME must be". */
 export interface SettingKind<T> {
   readonly parse: z.ZodType<T>
   readonly expects: string
 }
 
-/** Timers above this value fire immediately, and most of these numbers are encoded in four bytes. */
+/** The maximum number. Longer timers fire immediately, and most numbers have four bytes. */
 export const COUNT_MAX = 2 ** 31 - 1
 const wholeNumber = (min: number, max: number) =>
   z
@@ -41,7 +41,7 @@ export const ms = (max?: number) => count('milliseconds', max)
 
 export interface Setting<T> extends SettingKind<T> {
   readonly unit: string
-  /** The default as it would be written in the environment; `null` if the setting is required. */
+  /** The default as in the environment; `null` for a required setting. */
   readonly fallback: string | null
   readonly meaning: string
   readonly isSecret?: boolean
@@ -127,7 +127,7 @@ interface TlsValues {
   readonly PUBLIC_URL?: string
 }
 
-/** Returns an error sentence for each invalid combination of settings. */
+/** Returns an error sentence per invalid combination of settings. */
 export function tlsErrors({ TLS_CERT = '', TLS_KEY = '', PUBLIC_URL = '' }: TlsValues): string[] {
   if ((TLS_CERT === '') !== (TLS_KEY === ''))
     return [`TLS_CERT and TLS_KEY must be set together: ${TLS_CERT === '' ? 'TLS_CERT' : 'TLS_KEY'} is missing.`]
@@ -137,7 +137,7 @@ export function tlsErrors({ TLS_CERT = '', TLS_KEY = '', PUBLIC_URL = '' }: TlsV
 }
 
 const address = words('an address or a host name')
-/** A default that differs for each broker on a machine, like `PORT`. */
+/** A default for each of several brokers on a machine. */
 const BESIDE_PORT = 'PORT + 1'
 
 export const portSettings = {
@@ -166,7 +166,7 @@ export const portSettings = {
   ),
 }
 
-/** Replaces the string `PORT + 1` with the number. @returns an error sentence if the result is not a valid port */
+/** Replaces `PORT + 1` with the number. @returns an error sentence if that is not a port */
 export function resolvePorts(values: Record<string, unknown>): string[] {
   const { PORT, ADMIN_PORT } = values
   if (ADMIN_PORT !== BESIDE_PORT || typeof PORT !== 'number') return []

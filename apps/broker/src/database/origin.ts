@@ -1,7 +1,6 @@
 /**
- * Determines which server the database is on, and whether that server still has everything that was acknowledged. A
- * connection to a server without a verdict runs no statement, so nothing is acknowledged there before the verdict.
- * docs/adr/0010-failover.md states and proves the rule.
+ * Determines which server the database is on, and whether that server still has everything that was acknowledged.
+ * Before the verdict, a server runs no statement, so nothing is acknowledged there (docs/adr/0010-failover.md).
  */
 import type { ConnectionCheck, Database, DatabaseOptions } from '@sealpost/pg'
 import type { LastAcknowledged } from '@sealpost/queue/postgres'
@@ -17,17 +16,17 @@ import {
 import type { Log } from '../telemetry/log.ts'
 
 export interface OriginPorts {
-  /** Opens a connection without checking its server. @throws OperatingError */
+  /** Opens a connection to any server. @throws OperatingError */
   readonly open: () => Promise<Database>
   readonly shard: ShardId
   readonly log: Log
-  /** Called if the database is not the one that this run of the broker knows. */
+  /** Called if this run does not know the database. */
   readonly replaced: () => void
 }
 
 export type Acknowledgements = Pick<LastAcknowledged, 'envelopes' | 'version' | 'forget'>
 
-/** How long a broker waits for the others, counted from the first attestation. */
+/** How long a broker waits for others after the first attestation. */
 export const ORIGIN_PATIENCE_MS: Millis = 5_000
 const ASK_EVERY_MS: Millis = 100
 /** The maximum retry interval while no server responds. */
@@ -72,15 +71,14 @@ export class DatabaseOrigin {
     this.#state = { name: 'known', origin }
   }
 
-  /** Calls `isBack` whenever the same database responds again after an outage. */
+  /** Calls `isBack` whenever the same database responds after an outage. */
   onBack(isBack: () => void): void {
     this.#isBack = isBack
   }
 
   /**
-   * Call before this shard renews its lease. Call the returned function afterwards, with null if the lease was not
-   * renewed because the shard was not listed. The renewal is committed after everything that was acknowledged before
-   * it, so the renewal proves that all of it is stored.
+   * Call before this shard renews its lease, and the returned function afterwards, with null if it was not renewed. A
+   * renewal proves that everything acknowledged before is stored.
    */
   renewing(): (leaseUntil: string | null) => void {
     const version = this.#acknowledged?.version ?? 0
@@ -103,21 +101,18 @@ export class DatabaseOrigin {
     return this.#isKnown(await row(SELECT_ORIGIN)) ? null : 'the database has a different origin'
   }
 
-  /**
-   * Compares the origin with the known one: `sealpost db restored` can end an incarnation without failing any
-   * connection.
-   */
+  /** Compares the origin with the known one, because `sealpost db restored` fails no connection. */
   check(found: Origin | null): void {
     const state = this.#state
     if (state.name === 'known' && !isSame(found, state.origin)) void this.judge()
   }
 
-  /** Checks immediately which server the next connection reaches, even if no other query is due. */
+  /** Checks immediately which server the next connection reaches. */
   #connectionLost(): void {
     if (!this.#isLooking && this.#state.name === 'known') void this.#look()
   }
 
-  /** Asks the brokers for a verdict on the current server. */
+  /** Requests the brokers' verdict on the current server. */
   judge(): Promise<void> {
     const state = this.#state
     if (state.name === 'judging') return state.decided
@@ -132,8 +127,8 @@ export class DatabaseOrigin {
     const { log, replaced } = this.#ports
     const startedAtMs = performance.now()
     log.warn('database.moved', { incarnation: former.incarnation })
-    for (const pool of this.#pools) pool.reconnect() // so that the former server acknowledges nothing more
-    await new Promise((resolve) => setImmediate(resolve)) // replies that have been received count as acknowledged
+    for (const pool of this.#pools) pool.reconnect() // the former server must acknowledge nothing more
+    await new Promise((resolve) => setImmediate(resolve)) // replies that have arrived count as acknowledged
     const verdict = await this.#verdict(former)
     if (!verdict) return
     const { server, incarnation } = verdict

@@ -1,4 +1,4 @@
-/** Checks the database regularly for held snapshots, dead rows and a changed origin, and deletes old dead letters. */
+/** Watches the database for held snapshots, dead rows and a changed origin, and deletes old dead letters. */
 import { readStalledMoves, type StalledMoves } from '@sealpost/mesh-move'
 import { checkServer, type Database, openDatabase, openPipeline } from '@sealpost/pg'
 import { SESSION } from '@sealpost/queue/postgres'
@@ -22,12 +22,9 @@ type Alarm = 'snapshot_held' | 'dead_rows' | 'move_stalled'
 const LOOK_EVERY_MS = 10_000
 const FORGET_EVERY_MS = 60_000
 const TRIM_EVERY_MS = 10_000
-/**
- * The first trim covers dead letters up to this age, because this broker does not know whether others have trimmed them
- * before it started.
- */
+/** The age up to which the first trim covers dead letters, because others may not have trimmed them. */
 const FIRST_TRIM_SECONDS = 3600
-/** The maximum number of rows per statement. If a statement reaches it, the next one follows immediately. */
+/** The maximum number of rows per statement. After a full one, the next follows immediately. */
 const FORGET_MAX = 1000
 
 export class DatabaseWatch {
@@ -129,14 +126,14 @@ export class DatabaseWatch {
       bytesMax,
       youngerThanSeconds: this.trimSeconds,
     })
-    // Twice the interval, so that the next run sees a letter whose transaction was still open during this one.
+    // Twice the interval, so that the next run sees letters whose transactions were open.
     this.trimSeconds = (2 * TRIM_EVERY_MS + performance.now() - beganAtMs) / 1000
     if (trimmed === 0) return
     this.deadLettersTrimmed += trimmed
     this.parts.log.warn('dead_letters.trimmed', { trimmed })
   }
 
-  /** Runs `act` regularly. Runs never overlap, so a slow database receives fewer queries. */
+  /** Runs `act` regularly, without overlap, so that a slow database receives fewer queries. */
   private every(event: string, ms: Millis, act: () => Promise<void>): ReturnType<typeof setInterval> {
     const once = async () => {
       if (this.busy.has(event)) return
@@ -154,7 +151,7 @@ export class DatabaseWatch {
   }
 }
 
-/** Opens a connection that queries the database's origin, with short timeouts. @throws DatabaseError */
+/** Opens a connection with short timeouts that queries the database's origin. @throws DatabaseError */
 export const askOrigin = ({ DATABASE_URL }: Config): Promise<Database> =>
   openDatabase(DATABASE_URL, {
     ...{ applicationName: 'sealpost origin', connections: 1 },
@@ -178,7 +175,7 @@ export async function openDatabases(config: Config, origin: DatabaseOrigin) {
   return databases
 }
 
-/** Warns once per host that statements are sent unencrypted and can be read and changed on the network. */
+/** Warns once per host about unencrypted statements. */
 function warnOfPlainText(databases: readonly Pick<Database, 'transport'>[], log: Log): void {
   const open = databases.flatMap(({ transport }) =>
     transport && transport.protocol === null && !transport.isLocal ? [transport.host.host] : [],
@@ -190,7 +187,7 @@ function warnOfPlainText(databases: readonly Pick<Database, 'transport'>[], log:
 const PLAIN_TEXT =
   'The connection to the database is not encrypted and leaves this machine: set sslmode=verify-full and sslrootcert in DATABASE_URL'
 
-/** Migrates the schema, and waits for the decision about the database's origin. @throws DatabaseError */
+/** Migrates the schema, and waits for the verdict on the origin. @throws DatabaseError */
 export async function prepareDatabase(
   config: Config,
   databases: Awaited<ReturnType<typeof openDatabases>>,

@@ -2,9 +2,9 @@
  * Verifies that a peer holds its key: looks the peer up and checks its signature over the transcript of this handshake.
  * An unknown peer costs as much, and receives the same reply, as a known peer with an invalid signature.
  *
- * A check and its reply take 0.1 ms, so checks run one after another and give way to the event loop. Above a limit, new
- * connections are refused with `try_later`. The queue skips peers that have disconnected or waited too long. Without
- * this rule, a busy machine went on checking 2,000 returning peers for minutes after they had given up.
+ * A check takes 0.1 ms, so checks queue and yield to the event loop. Above a limit, connections are refused with
+ * `try_later`. The queue skips peers that have given up; otherwise, a busy machine checked 2,000 returning peers for
+ * minutes.
  */
 
 import { existsSync, mkdirSync, readFileSync } from 'node:fs'
@@ -41,10 +41,7 @@ import type { Log } from '../telemetry/log.ts'
 
 const WAITING_MAX = 500
 const BREATH_EVERY = 8
-/**
- * How long a check may wait: half of the time that a connection has to prove its key. The other half is for opening the
- * session.
- */
+/** How long a check may wait: half of the time for a handshake, before the session is opened. */
 const PATIENCE_MS: Millis = 5_000
 
 export class Authenticator {
@@ -88,12 +85,12 @@ export class Authenticator {
     isSignedBy: (transcript: Transcript) => boolean,
   ): Promise<Authentication | null> {
     const found = await this.check(prover, hello, auth, isSignedBy)
-    // Runs only after a valid signature: the response time must not reveal whether another peer's key is known.
+    // Only after a valid signature, because the response time must not reveal whether a key is known.
     const mayBeAway = found?.isSignatureGood && (found.member?.sessionEpoch ?? -1) < 0
     if (!mayBeAway) return found
     const cell = await this.cells.find(auth.meshId)
     if (cell) return { ...found, cell }
-    const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey]) // a move of the mesh may have completed since the lookup
+    const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey]) // the mesh may have moved since the lookup
     return { ...found, member: member ?? null }
   }
 
@@ -119,7 +116,7 @@ export class Authenticator {
     }
   }
 
-  /** Checks another signature in the same queue. Returns `null` if too many checks wait. */
+  /** Runs another check in the same queue. Returns `null` if too many wait. */
   async inTurn<T>(check: () => T): Promise<T | null> {
     if (this.waiting >= WAITING_MAX) return null
     this.waiting += 1
@@ -166,9 +163,9 @@ export function transcriptOf(
 
 const DEFAULT_KEY_FILE = '.sealpost/broker.json'
 
-/** The broker's own key and, if there is one, the certificate that the cluster's key has signed for it. */
+/** The broker's own key, and its certificate from the cluster's key, if any. */
 export interface BrokerKeys extends SigningKeys {
-  /** The key that peers pin: the broker's own key, or the key that signed its certificate. */
+  /** The pinned key: the broker's own, or the one that signed its certificate. */
   readonly clusterKey: PeerKey
   readonly certificate: ShardCertificate | null
 }
@@ -176,8 +173,7 @@ export interface BrokerKeys extends SigningKeys {
 type Settings = Pick<Config, 'BROKER_KEY_FILE' | 'BROKER_CERTIFICATE_FILE' | 'PUBLIC_URL'>
 
 /**
- * Reads the broker's keys. A configured key file must exist. Without the setting, the default key file is created if it
- * does not exist.
+ * Reads the broker's keys. Creates the default key file, but not a configured one.
  * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`, `key_file_wrong_kind`,
  * `key_file_unwritable`, `certificate_unreadable`, `certificate_malformed`, `certificate_foreign`,
  * `certificate_expired`
@@ -200,7 +196,7 @@ async function readSigningKeys(path: string, log: Log): Promise<SigningKeys> {
   return contents.signing
 }
 
-/** Reads the certificate. Refuses one that no peer would accept, so that the broker does not start with it. */
+/** Reads the certificate. Refuses one that no peer would accept. */
 function readCertificate(settings: Settings, shardKey: PeerKey): ShardCertificate | null {
   const { BROKER_CERTIFICATE_FILE: path, PUBLIC_URL } = settings
   if (path === '') return null
@@ -236,11 +232,6 @@ async function makeKeyFile(path: string): Promise<void> {
   await writeKeyFile(path, { kind: 'broker', signing: generateSigningKeys() })
 }
 
-/**
- * Manages the membership of a mesh: enrolment by invite, the list of members, and revocation by admins. Checks
- * signatures in the same queue as handshake signatures. One SQL statement checks the invite and the admin
- * (`packages/store/src/members/membership.ts`).
- */
 interface Checked {
   readonly claim: VerifiedInvite
   readonly binding: KeyBinding
@@ -273,7 +264,7 @@ export class EnrolmentService {
   async enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Promise<Enrolment | null> {
     const checked = await this.authenticator.inTurn(() => this.check(authority, hello, enrol))
     if (checked === null) return null
-    // The reply is the same as for an invite that is used up or revoked: it must not reveal which case applies.
+    // The reply must not distinguish this from an invite that is used up or revoked.
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
     const name = tidyName(enrol.name)
@@ -297,8 +288,7 @@ export class EnrolmentService {
 
   private check(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Checked | 'invite_refused' {
     const invite = parseInvite(enrol.invite)
-    // The address in the invite is not checked: it may be outdated, since a mesh can move. The transcript contains the
-    // dialled address.
+    // Ignore the invite's address: a mesh can move, and the transcript contains the dialled one.
     if (!invite || invite.brokerKey !== this.keys.clusterKey) return 'invite_refused'
     const { meshId } = invite
     const transcript = transcriptOf(authority, hello, { ...enrol, meshId, capabilities: [] })

@@ -1,4 +1,4 @@
-/** Connects the driver's checks, its lookups and every member request to the services. */
+/** Connects the driver's checks, lookups and member requests to the services. */
 import type {
   ConsentReply,
   FoundGroups,
@@ -66,8 +66,8 @@ export function requestsOf(services: DirectoryServices): RequestServices {
 }
 
 /**
- * Looks up members, groups, pools and spaces. Checks that the mesh is in this cell before it reports that something
- * does not exist.
+ * Looks up members, groups, pools and spaces. Asserts that the mesh is here before it reports that something does not
+ * exist.
  */
 async function resolve(
   { queue, users, groups: groupService, cells, spaces: lookup }: DirectoryServices,
@@ -172,14 +172,11 @@ export class MemberSettings {
     this.authenticator = authenticator
   }
 
-  /**
-   * Applies the changes, then reads the complete consent. Returns `null` if the requester is no longer a member.
-   * @throws OperatingError
-   */
+  /** Changes the consent and returns it; `null` if the requester is no longer a member. @throws OperatingError */
   async consent(requester: Requester, { policy, changes }: FrameOf<'consent'>): Promise<ConsentReply | null> {
     const isAsking = policy === 'keep' && changes.length === 0
     const change = { policy: policy === 'keep' ? null : policy, verdicts: changes }
-    const owner = { meshId: requester.meshId, peer: requester.user } // a change by one device applies to all devices of the user
+    const owner = { meshId: requester.meshId, peer: requester.user } // applies to all devices of the user
     const { isDone, unknown } = isAsking ? { isDone: true, unknown: [] } : await changeConsent(this.db, owner, change)
     const found = await findConsent(this.db, owner)
     if (!found) return null
@@ -238,10 +235,7 @@ export class GroupService {
     return outcome === 'done' ? { outcome, group } : { outcome }
   }
 
-  /**
-   * Returns whether the group already has this name. A group whose name dates from before the current rule can still be
-   * changed.
-   */
+  /** Returns whether the group already has this name, which may precede the current rule. */
   private async isNamedSo({ meshId }: Requester, { groupId, name }: GroupStatement): Promise<boolean> {
     const [former] = await findGroups(this.db, meshId, [groupId])
     return former !== undefined && groupFields(former.statement)?.name === name

@@ -146,7 +146,7 @@ export class UserService {
   }
 }
 
-/** Refuses to rotate the identity key of a device. The user enrols another device instead. */
+/** Refuses to rotate a device's identity key. */
 function checkSuccession(
   { meshId, peerKey, peer, user }: Requester,
   frame: FrameOf<'succeed'>,

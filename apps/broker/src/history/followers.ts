@@ -7,7 +7,7 @@ import type { SpaceHints } from '../spaces/space-requests.ts'
 export interface FollowersParts {
   readonly db: Pipeline
   readonly spaceHints: Pick<SpaceHints, 'follow'>
-  /** The poll interval, since a hint may be lost. */
+  /** The poll interval, because hints may be lost. */
   readonly pollMs: Millis
 }
 
@@ -68,7 +68,7 @@ export class Followers {
     }
   }
 
-  /** Followers at the same position share one read. */
+  /** Reads a page, which followers at the same position share. */
   async #page(space: SpaceRef, after: number): Promise<EventPage | null> {
     const name = `${space.meshId}/${space.spaceId}/${after}`
     const asked = this.#asked.get(name)
@@ -80,7 +80,7 @@ export class Followers {
   }
 }
 
-/** Remembers a notification that arrives without a listener, for the next listener. */
+/** Keeps a notification without a listener for the next one. */
 class Notification {
   #isSet = false
   #wake: (() => void) | undefined

@@ -84,9 +84,9 @@ export const history = createRoute({
   responses: { 200: stream('Events ordered by seq, as a stream.'), ...refusals(...codes) },
 })
 
-/** The minimum rate. The response to a slower reader is cut off, and its slot goes to another member. */
+/** The minimum rate, below which a response is cut off for other members. */
 const PACE: TransferPace = { bytesPerSecond: 16 * 1024, startMs: 10_000 }
-/** The idle timeout: the server's maximum, because a queued response sends no data. */
+/** The idle timeout: the server's maximum, because a queued response is silent. */
 const SILENT_SECONDS = 255
 const GONE: HttpRefusal = { code: 'try_later' }
 const RECORDS = 'application/octet-stream'
@@ -132,7 +132,7 @@ async function answer(
     throw error
   })
   if (isRefused(parts)) return refuse(c, parts)
-  // A followed response is not compressed: a single line would stay in the compressor until more lines follow.
+  // Followed responses are not compressed, because a line would stay in the compressor.
   const isCompressed = c.req.query('follow') === undefined
   const encoding = isCompressed ? encodingFor(c.req.header('accept-encoding')) : null
   const broken = (error: unknown) => {

@@ -66,7 +66,7 @@ test('a reader that disconnects ends the parts', async () => {
   await reader.read()
   await reader.cancel()
   await expect.poll(() => facts.isEnded).toBe(true)
-  await Bun.sleep(100) // a pause longer than the allowed stall
+  await Bun.sleep(100) // longer than the allowed stall
 })
 
 describe('parts end before anything of them was read when', () => {

@@ -2,11 +2,11 @@
 import type { Millis } from '@sealpost/std'
 import type { TransferPace } from '../server/connection.ts'
 
-/** In order of preference. `br` is missing because it takes too much CPU. */
+/** In order of preference. `br` takes too much CPU. */
 const ENCODINGS = ['zstd', 'gzip'] as const
 export type Encoding = (typeof ENCODINGS)[number]
 
-/** Returns the encoding for an `Accept-Encoding` header, or null for none. A weight of 0 excludes an encoding. */
+/** Returns the encoding for an `Accept-Encoding` header; null for none. */
 export function encodingFor(header: string | undefined): Encoding | null {
   const wanted = new Set(
     (header ?? '')
@@ -20,26 +20,25 @@ export function encodingFor(header: string | undefined): Encoding | null {
 }
 
 export interface BodyOptions {
-  /** Aborted when the reader disconnects; aborting it ends the body. */
+  /** Aborted when the reader disconnects, or to end the body. */
   readonly end: AbortController
-  /** The minimum rate. A slower reader is treated as disconnected, and its response is cut off. */
+  /** The minimum rate, below which the response is cut off. */
   readonly pace: TransferPace
   readonly encoding: Encoding | null
-  /** Called after a failure. The reader has received part of the response and detects that the end is missing. */
+  /** Called after a failure, which the reader detects by the missing end. */
   readonly broken: (error: unknown) => void
 }
 
 /**
- * Returns a response body. Always ends `parts`, which must have begun or be empty. Each part is valid until the next
- * one is requested; by then, the server has sent or copied it. A compressor may still be reading it and therefore
- * receives a copy.
+ * Returns a response body. Always ends `parts`, which must have begun or be empty. Each part is valid until the next is
+ * requested, by when the server has copied it; a compressor receives a copy.
  */
 export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions): ReadableStream<Uint8Array> {
   const { end, pace, encoding, broken } = options
   const reader = new ReaderPace(pace)
   const over = () => {
     reader.stop()
-    void parts.return(undefined).catch(() => undefined) // a failure was already reported to the reader
+    void parts.return(undefined).catch(() => undefined) // the reader has already been cut off
   }
   end.signal.addEventListener('abort', over, { once: true })
   if (end.signal.aborted) over()
@@ -50,7 +49,7 @@ export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions):
   const body = new ReadableStream<Uint8Array>(
     {
       start: (controller) => {
-        if (!end.signal.aborted) reader.given(0, cutFrom(controller)) // the first part is already available
+        if (!end.signal.aborted) reader.given(0, cutFrom(controller)) // the first part is available immediately
       },
       pull: async (controller) => {
         reader.takes()
@@ -71,10 +70,7 @@ export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions):
   return body.pipeThrough(new CompressionStream(encoding) as unknown as ReadableWritablePair<Uint8Array, Uint8Array>)
 }
 
-/**
- * Measures how far a reader is behind the minimum rate. Counts only time with available data, and neither the
- * database's time nor idle time without events.
- */
+/** Measures how far a reader is behind the minimum rate, only while data is available. */
 class ReaderPace {
   readonly #pace: TransferPace
   #leftMs: Millis
@@ -106,8 +102,8 @@ class ReaderPace {
 }
 
 /**
- * Waits for the first part, so that an earlier failure has its own response. The result is not a generator, because a
- * generator that is never read does not run its `finally`, and `parts` would continue.
+ * Waits for the first part, so that an earlier failure has its own response. Not a generator: if never read, it would
+ * not run its `finally`, and `parts` would continue.
  * @throws the errors of `parts`
  */
 export async function begun(parts: AsyncGenerator<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {

@@ -1,4 +1,4 @@
-/** Determines which state and history a member may read, and from which rows. */
+/** Decides which state and history a member may read, and from which rows. */
 import type { Spaces } from '@sealpost/history'
 import type { CopyOutPool, Database, Pipeline } from '@sealpost/pg'
 import { Batcher } from '@sealpost/queue'
@@ -29,10 +29,7 @@ import type { Metrics } from '../telemetry/metrics.ts'
 import type { Followers } from './followers.ts'
 import { begun } from './replay-body.ts'
 
-/**
- * Limits for long responses: only a few run at the same time, and one per member. Other requests queue, and members
- * take turns.
- */
+/** Limits long responses: a few run at a time, one per member. Others queue, and members take turns. */
 interface ReplaySlotLimits {
   readonly atATime: number
   readonly waitingMax: number
@@ -48,7 +45,7 @@ interface Waiter {
 
 export class ReplaySlots {
   readonly #limits: ReplaySlotLimits
-  /** The queue of each member, in the order in which the members receive a slot. */
+  /** The queued requests by member, in the order of turns. */
   readonly #waiting = new Map<string, Set<Waiter>>()
   #waitingCount = 0
   readonly #running = new Set<string>()
@@ -64,7 +61,7 @@ export class ReplaySlots {
     return this.#waitingCount
   }
 
-  /** Waits for a slot, and returns a function that releases it. @throws the reason in `signal` if it aborts first */
+  /** Waits for a slot. Returns a function that releases it. @throws the reason in `signal` if it aborts first */
   async begin(who: string, signal: AbortSignal): Promise<(() => void) | HttpRefusal> {
     signal.throwIfAborted()
     const { atATime, waitingMax, waitingEachMax } = this.#limits
@@ -104,10 +101,10 @@ export class ReplaySlots {
     if (!others?.delete(waiter)) return
     this.#waitingCount -= 1
     this.#waiting.delete(waiter.who)
-    if (others.size > 0) this.#waiting.set(waiter.who, others) // the member moves to the end of the order
+    if (others.size > 0) this.#waiting.set(waiter.who, others) // moves the member to the end
   }
 
-  /** Gives the slot to the first queued member without a running response. */
+  /** Returns a function that gives the slot to the next member. */
   #ender(who: string): () => void {
     let isOver = false
     return () => {
@@ -263,10 +260,7 @@ async function* endingWith(parts: Parts, done: () => void): Parts {
   }
 }
 
-/**
- * Calls `ended` when the parts have ended. Not a generator, because a generator that is never read does not run its
- * `finally`.
- */
+/** Calls `ended` when the parts have ended. Not a generator: if never read, it would not run its `finally`. */
 function watchEnd(parts: Parts, ended: () => void): Parts {
   let isOver = false
   const report = () => {
@@ -328,7 +322,7 @@ async function* asLines({ copies, query, start, cursor, signal }: ReplayStream):
   yield Buffer.from(text + jsonLine({ end: true, seq }), 'latin1')
 }
 
-/** Forwards the rows without reading them: after the header, each message of a binary `COPY` is a record or the end. */
+/** Forwards rows unread: after the header, each message of a binary `COPY` is a record or the end. */
 async function* asRecords({ copies, query, signal }: ReplayStream): AsyncGenerator<Uint8Array> {
   const strip = new HeaderStrip()
   for await (const bytes of copies.read(copied(query), signal)) {
@@ -343,7 +337,7 @@ const cut = () => new OperatingError('db_unavailable', 'A response of the databa
 
 export class HistoryPages {
   readonly #db: Pipeline
-  /** Reads single pages on request. Requests that arrive during a read share the next read, which sees every earlier write. */
+  /** Reads single pages. Requests during a read share the next one, which sees every earlier write. */
   readonly #reads = new Map<string, Batcher<PageRequest, Buffer | null>>()
 
   constructor(db: Pipeline) {
@@ -368,7 +362,7 @@ export class HistoryPages {
   }
 }
 
-/** Builds one string and one buffer, because allocating more memory costs more than copying. */
+/** One string and one buffer, because allocation costs more than copying. */
 function answerOf({ at, lastSeq, rows, hasMore }: EventPage, { to, after }: PageRequest): Buffer {
   const start = jsonLine({ start: true, at: formatTimestamp(to ?? at), lastSeq })
   const end = jsonLine({ end: true, seq: rows.at(-1)?.seq ?? after, more: hasMore })

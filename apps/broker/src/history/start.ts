@@ -22,8 +22,7 @@ interface Parts {
 }
 
 /**
- * The maximum duration of a response. A slower reader is cut off and can resume from its cursor. While it reads, vacuum
- * can't remove dead rows of the queue.
+ * The maximum duration of a response, during which vacuum can't remove dead rows. A reader that is cut off can resume.
  */
 const LONGEST_MS = 120_000
 const WAITING_MAX = 256

@@ -1,7 +1,3 @@
-/**
- * Runs the background work of history: creates upcoming days and due snapshots, drops expired days, and counts stored
- * values.
- */
 import type { Database } from '@sealpost/pg'
 import { defaultSnapshotOptions, dropDays, findKept, giveUpDays, makeDays, Snapshots } from '@sealpost/replay'
 import { type Millis, OperatingError } from '@sealpost/std'
@@ -9,7 +5,7 @@ import { type RetentionStats, readRetentionStats } from '@sealpost/store'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 
-/** The timeout of a snapshot batch and of counting a day. */
+/** The timeout of a snapshot batch, and of counting a day. */
 export const UPKEEP_STATEMENT_MS = 60_000
 
 interface Parts {
@@ -51,7 +47,7 @@ export class HistoryUpkeep {
     })
   }
 
-  /** Stops the upkeep. If the connection closes, work in progress is interrupted; the next start resumes it. */
+  /** Stops the upkeep. The next start resumes interrupted work. */
   stop(): void {
     this.#isStopped = true
     clearInterval(this.#timer)
@@ -91,10 +87,7 @@ export class HistoryUpkeep {
 const COUNT_EVERY_MS = 30_000
 const NOTHING: RetentionStats = { spaces: 0, entries: 0, entryBytes: 0, historyBytes: 0, snapshotSeconds: 0, days: 0, files: 0, fileBytes: 0 } // biome-ignore format: one thing
 
-/**
- * Regularly counts the stored values, history, snapshots and attachments of all meshes. Returns a function that stops
- * the counting.
- */
+/** Counts stored values, history, snapshots and attachments regularly. Returns a function that stops it. */
 export function watchRetention({ db, log, metrics }: Omit<Parts, 'everyMs'>): () => void {
   let seen = NOTHING
   let isLooking = false

@@ -1,7 +1,4 @@
-/**
- * Serves clients that use HTTP instead of a socket: authentication, limits, and handlers. `mailbox/routes.ts` defines
- * the requests.
- */
+/** Serves clients that use HTTP instead of a socket: authentication, limits and handlers. */
 
 import { OpenAPIHono, type z } from '@hono/zod-openapi'
 import type { Rate } from '@sealpost/core'
@@ -58,7 +55,7 @@ interface ApiParts extends Parts {
   readonly inboxes: Inboxes
   readonly unproven: RequestLimits
   readonly peers: RequestLimits
-  /** Limits the bytes parsed for each peer; `null` for no limit. */
+  /** Limits the bytes parsed per peer; `null` for no limit. */
   readonly intakes: Intakes | null
 }
 
@@ -67,17 +64,14 @@ interface Options {
   readonly pollingIdleMs: Millis
   /** The request rate of one peer; `null` disables rate limits. */
   readonly rate: Rate | null
-  /** Limits the bytes parsed for a peer, over HTTP and its socket; `null` for no limit. */
+  /** Limits the bytes parsed per peer, over HTTP and sockets; `null` for no limit. */
   readonly intakes: Intakes | null
 }
 
-/** A handshake costs both sides a signature and a database lookup. */
+/** The rate of token requests, each of which costs a signature and a database lookup. */
 const UNPROVEN_RATE: Rate = { perSecond: 20, burst: 100 }
 const UNPROVEN_AT_A_TIME = 64
-/**
- * Maximum number of concurrent requests of one peer. It limits their memory, since a send is at most as large as a
- * frame.
- */
+/** The maximum number of concurrent requests of a peer, which limits their memory. */
 const PEER_AT_A_TIME = 16
 const ENDS_WITHIN_MS = 1000
 
@@ -119,7 +113,7 @@ function apiRoutes(parts: ApiParts): HttpApi {
       return refuse(c, { code: MALFORMED[result.target] ?? 'body_malformed' })
     },
   })
-  // A HEAD request would run as a GET whose response is discarded.
+  // A HEAD request would run as a GET, so refuse it.
   app.use('/v1/*', async (c, next) => (c.req.method === 'HEAD' ? methodNotAllowed(c) : next()))
   for (const route of routes.unprovenRoutes)
     app.on(route.method, route.getRoutingPath(), admitUnproven(parts, routes.bodyBytesMax(route)))
@@ -133,7 +127,7 @@ function apiRoutes(parts: ApiParts): HttpApi {
   addSpaces(app, parts.spaces)
   addReplays(app, parts)
   for (const route of ALL) app.all(route.getRoutingPath(), methodNotAllowed)
-  let document: ReturnType<typeof openApiDocument> | undefined // built on the first request, because that takes 40 ms
+  let document: ReturnType<typeof openApiDocument> | undefined // built late, because that takes 40 ms
   app.get(DOCUMENT_PATH, (c) => {
     document ??= openApiDocument()
     return c.json(document)

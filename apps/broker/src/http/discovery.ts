@@ -1,4 +1,4 @@
-/** Serves `/.well-known/sealpost`, which contains what a client must know before it connects. */
+/** Serves `/.well-known/sealpost`: what a client must know before it connects. */
 
 import { OpenAPIHono } from '@hono/zod-openapi'
 import type { EngineLimits } from '@sealpost/core'
@@ -22,7 +22,7 @@ export interface Discovered {
 export function discoveryOf({ facts, certificate, limits, pollingIdleMs }: Discovered) {
   return {
     brokerKey: facts.brokerKey,
-    /** The certificate for `brokerKey` in base64url, if `brokerKey` is not the pinned key. */
+    /** in base64url; absent if `brokerKey` is the pinned key */
     certificate: certificate && toBase64url(certificate.bytes),
     protocolVersions: facts.protocolVersions,
     subprotocols: facts.subprotocols,

@@ -77,13 +77,13 @@ export const body = <T extends z.ZodType>(schema: T) => ({
 })
 
 type Table = Readonly<Record<string, { readonly status: number; readonly meaning: string }>>
-/** The type has every refusal on every request, because a handler returns any refusal that a component returns. */
+/** Every refusal on every request, because handlers return refusals of any component. */
 type Refusals<T extends Table, S extends z.ZodType> = Record<
   Exclude<T[keyof T]['status'], 405>,
   ReturnType<typeof json<S>>
 >
 
-/** For each HTTP status of these codes, returns the schema of its response, with the meanings of the codes. */
+/** Returns each status's response schema for these codes, with their meanings. */
 export function refusalsFrom<T extends Table, S extends z.ZodType>(
   table: T,
   schema: S,

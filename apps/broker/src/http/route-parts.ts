@@ -8,7 +8,7 @@ import { hex, type JsonSchema, type ObjectSchema, refusalsFrom, schemaOfItem } f
 import { ENVELOPE_DEFAULTS } from './mailbox/send.ts'
 import { type HttpCode, type HttpRefusal, httpRefusals, type TokenHolder } from './tokens.ts'
 
-/** Returns a schema for a value that the frame codec validates. `schema` is only shown in the documentation. */
+/** Returns a schema, for the documentation only, of a value that the codec validates. */
 export const wire = (schema: JsonSchema) => z.unknown().openapi(schema)
 export const listOf = (schema: JsonSchema) =>
   z
@@ -64,11 +64,11 @@ export interface Caller {
   readonly ip: string
   readonly authority: string
   /**
-   * Charges the address of an unproven client for bytes before they are parsed. Returns 0, or the milliseconds until a
-   * retry.
+   * Charges an unauthenticated client's address for bytes before they are parsed. Returns the milliseconds until a
+   * retry, or 0.
    */
   readonly chargeUnproven: (bytes: number) => Millis
-  /** Charges bytes that were read even though the budget may be used up. */
+  /** Charges bytes that were read, even beyond the budget. */
   readonly oweUnproven: (bytes: number) => void
   staysSilent(seconds: number): void
 }
@@ -77,19 +77,18 @@ export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
 export type HttpApi = OpenAPIHono<Env>
 export type HttpContext = Context<Env>
 
-/** The limits of a request body. They are checked before the body is parsed. */
+/** The limits of a request body, checked before it is parsed. */
 interface BodyBounds {
   readonly bytesMax: number
   /** Charges the bytes and returns 0, or returns the milliseconds until a retry. */
   readonly charge: (bytes: number) => Millis
-  /** Charges bytes that were read even though the budget may be used up. */
+  /** Charges bytes that were read, even beyond the budget. */
   readonly owe: (bytes: number) => void
 }
 
 /**
- * Reads the body, if there is one. Returns its length in bytes, or a refusal if it must not be parsed. A body of known
- * length is charged or refused before it is read. A body of unknown length is read only if nothing is owed, and is
- * always charged afterwards. The server itself cuts off a body that is longer than a frame.
+ * Reads the body, if there is one. Returns its length, or a refusal. A known length is charged before the body is read;
+ * an unknown one afterwards, if nothing was owed before. The server cuts off bodies longer than a frame.
  */
 export async function boundBody(c: HttpContext, { bytesMax, charge, owe }: BodyBounds): Promise<number | HttpRefusal> {
   const { headers } = c.req.raw
@@ -99,7 +98,7 @@ export async function boundBody(c: HttpContext, { bytesMax, charge, owe }: BodyB
   if (bytesNamed !== null && bytesNamed > bytesMax) return TOO_LARGE
   const unpaidMs = charge(bytesNamed ?? 1)
   if (unpaidMs > 0) return { code: 'rate_limited', retryAfterMs: unpaidMs }
-  const text = await c.req.text().catch(() => null) // too long for the server, or its sender has disconnected
+  const text = await c.req.text().catch(() => null) // too long, or its sender has disconnected
   const bytes = text === null ? FRAME_BYTES_MAX : Buffer.byteLength(text)
   if (bytesNamed === null) owe(bytes)
   if (text === null || bytes > bytesMax) return TOO_LARGE
@@ -122,10 +121,7 @@ export class RequestLimits {
     if (rate) setInterval(() => this.rates?.forgetFull(performance.now()), FORGET_EVERY_MS).unref()
   }
 
-  /**
-   * Counts a request from `who` as running until `done` is called, or refuses it. `share`: the name whose rate limit
-   * applies.
-   */
+  /** Admits a request from `who` until `done` is called, or refuses it. `share`: the name for the rate limit. */
   begin(who: string, share = who): HttpRefusal | null {
     const retryAfterMs = this.rates?.take(share, performance.now()) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }

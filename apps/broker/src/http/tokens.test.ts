@@ -1,4 +1,4 @@
-/** Tests how tokens are parsed before they are looked up in the database. */
+/** Tests how tokens are parsed before they are looked up. */
 import { ready } from '@sealpost/identity'
 import * as fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'

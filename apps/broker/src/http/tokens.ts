@@ -1,7 +1,6 @@
 /**
- * Issues and verifies tokens. The holder of a token acts for the peer that signed the token request, without a handshake for
- * each HTTP request. A token consists of a prefix and 48 bytes in base64url: the mesh id and 32 random bytes. The database
- * stores its hash.
+ * Issues and verifies tokens. Their holder acts for the peer that signed the token request. A token is a prefix and 48
+ * bytes in base64url: mesh id and 32 random bytes. The database stores its hash.
  */
 import { hash256 } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
@@ -17,10 +16,7 @@ import {
 import type { Context } from 'hono'
 import type { Authenticator } from '../directory/authenticator.ts'
 
-/**
- * Defines the refusals of whole requests: codes with their HTTP status. Single envelopes are refused with the codes of
- * a `nack`.
- */
+/** The refusals of whole requests, with HTTP status. Envelopes are refused with `nack` codes. */
 export const httpRefusals = {
   body_malformed: { status: 400, meaning: 'the body does not match the schema of this request' },
   query_malformed: { status: 400, meaning: 'the query does not match the schema of this request' },
@@ -70,7 +66,7 @@ export type HttpCode = keyof typeof httpRefusals
 
 export interface HttpRefusal {
   readonly code: HttpCode
-  /** The minimum wait before a retry. Only some codes have it. */
+  /** The minimum wait before a retry, for some codes. */
   readonly retryAfterMs?: Millis
 }
 
@@ -97,9 +93,7 @@ export interface TokenHolder {
 }
 
 export const nameOf = ({ meshId, peer }: TokenHolder): string => `${meshId}/${peer}`
-/**
- * Returns the name under which a user's limits are counted. All devices of the user share them, over sockets and HTTP.
- */
+/** Returns the name under which a user's limits are counted, for all devices, over sockets and HTTP. */
 export const shareNameOf = ({ meshId, user }: TokenHolder): string => `${meshId}/${user}`
 
 export interface TokenRequest {
@@ -119,20 +113,17 @@ const PREFIX = 'spt_'
 const MESH_BYTES = 16
 const SECRET_BYTES = 32
 const PER_PEER_MAX = 32
-/** How long a token is cached. A revocation takes effect within this time. */
+/** How long a token is cached, and a revocation may have no effect. */
 const BELIEVED_MS = 3000
 const BELIEVED_MAX = 10_000
-/**
- * Each lookup takes a database connection, so the number of concurrent lookups is limited. Otherwise, invalid tokens
- * could use up all connections.
- */
+/** The maximum number of concurrent lookups, each of which takes a connection that invalid tokens could use up. */
 const QUESTIONS_MAX = 200
 
 export class Tokens {
   private readonly db: Database
   private readonly authenticator: Authenticator
   private readonly challenges: Challenges
-  /** The recently verified holders, by hash. */
+  /** Recently verified holders by hash. */
   private readonly believed = new Map<string, { holder: TokenHolder; untilMs: Millis }>()
   private questions = 0
 
@@ -161,8 +152,8 @@ export class Tokens {
   }
 
   /**
-   * Returns the peer that a request's `Authorization` header identifies, or a refusal. @throws OperatingError if the
-   * database does not respond
+   * Returns the peer behind an `Authorization` header, or a refusal. @throws OperatingError if the database does not
+   * respond
    */
   async holderOf(header: string | undefined): Promise<TokenHolder | HttpRefusal> {
     const token = readTokenHeader(header)
@@ -204,7 +195,7 @@ export class Tokens {
 
 const HEADER = /^Bearer spt_([A-Za-z0-9_-]{64})$/
 
-/** Returns the token in an `Authorization` header; null unless the header is exactly one token. Never throws. */
+/** Returns the token in an `Authorization` header; null unless it is exactly one. Never throws. */
 export function readTokenHeader(header: string | undefined): AccessTokenRef | undefined {
   const text = HEADER.exec(header ?? '')?.[1]
   if (!text) return undefined
@@ -214,10 +205,10 @@ export function readTokenHeader(header: string | undefined): AccessTokenRef | un
 
 type Greeting = FrameOf<'hello'>
 
-/** Maximum number of open challenges; beyond it, the oldest one is dropped. A challenge takes about 400 bytes. */
+/** The maximum number of open challenges, 400 bytes each, above which the oldest is dropped. */
 const WAITING_MAX = 10_000
 
-/** Holds the open challenges for token requests. Each can be used once, until it expires. */
+/** Open challenges for token requests, each for a single use. */
 export class Challenges {
   private readonly greet: () => Greeting
   private readonly waiting = new Map<string, { greeting: Greeting; untilMs: number }>()

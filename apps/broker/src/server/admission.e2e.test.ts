@@ -64,7 +64,7 @@ describe('before the key is proven', () => {
     let body = await exhaust()
     expect(reasons[0]).toBe('frame_malformed')
     expect(reasons.at(-1)).toBe('rate_exceeded')
-    // On a slow machine the bucket may have refilled before the request arrives.
+    // a slow machine may have refilled the bucket
     for (let i = 0; i < 4 && (body as { code: string }).code !== 'rate_limited'; i++) body = await exhaust()
     expect(body).toEqual({ code: 'rate_limited', retryAfterMs: expect.any(Number) })
   })

@@ -1,6 +1,6 @@
 /**
- * Refuses connections and requests before the broker does any work for them. Checks browser origins, rates per address,
- * and total load. docs/PROTOCOL.md specifies the order of the checks.
+ * Refuses connections and requests before any work is done for them: by origin, rate per address and total load, in the
+ * order of docs/PROTOCOL.md.
  */
 import { type Rate, Rates } from '@sealpost/core'
 import { normalizeAuthority } from '@sealpost/identity'
@@ -12,11 +12,9 @@ export interface AdmissionLimits {
   readonly socketsPerIp: number
   readonly unprovenPerIp: number
   readonly unprovenMax: number
-  /** The maximum rate of new connections from one address. */
   readonly upgrades: Rate
-  /** The maximum rate of HTTP requests from one address. */
   readonly requests: Rate
-  /** The maximum rate of attachment chunks from one address. They are counted separately from other requests. */
+  /** The maximum rate of attachment chunks from an address, counted separately. */
   readonly chunks: Rate
 }
 
@@ -24,7 +22,7 @@ export interface AdmissionOptions {
   readonly host: string
   readonly authorities: readonly string[]
   readonly origins: readonly string[]
-  /** Whether the demo is on. If so, pages from the broker's own origins may connect. */
+  /** Whether the demo is on, in which case the broker's own pages may connect. */
   readonly isDemoOn: boolean
   readonly proxies: Proxies
   /** `null` disables the limits. */
@@ -33,27 +31,22 @@ export interface AdmissionOptions {
 
 interface AdmissionParts {
   readonly isOverloaded: () => boolean
-  /** Returns whether too few descriptors are free for new connections. HTTP requests are still served. */
+  /** Returns whether descriptors are too few for new connections, but not for requests. */
   readonly hasNoRoom: () => boolean
   readonly refused: (code: string) => void
 }
 
 export interface Evictable {
-  /** Closes this connection to make room for another one. */
   evict(): void
 }
 
-/** The open connections from one client address. */
 interface AddressCounts {
   sockets: number
   unproven: number
 }
 
 const FORGET_EVERY_MS = 10_000
-/**
- * The bytes that the broker parses for an address that has not proven a key. An `auth` has about 300 bytes, an `enrol`
- * 2,000.
- */
+/** The rate of bytes parsed for an address without a proven key. An `auth` has 300 bytes, an `enrol` 2,000. */
 const UNPROVEN_BYTE_RATE: Rate = { perSecond: 64 * 1024, burst: 1024 * 1024 }
 const CHUNK_PATH = /^\/v1\/meshes\/[^/]+\/attachments\/[^/]+\/chunks\/[^/]+$/
 
@@ -87,15 +80,12 @@ export class AdmissionControl {
     this.authorities = new Set([...own, authorityWith(this.options.host, port), ...this.options.authorities])
   }
 
-  /** Returns the client address to which the limits apply: an IPv4 address, or the /64 of an IPv6 address. */
+  /** Returns the address for limits: IPv4, or the /64 of an IPv6 address. */
   clientAddressOf(request: Request, connection: string): string {
     return this.addresses.clientOf(request.headers, connection)
   }
 
-  /**
-   * Returns the host and port that the client used to reach the broker; undefined if the name is not the broker's, as
-   * in a DNS rebinding attack.
-   */
+  /** Returns the authority that the client used; undefined unless it is the broker's (DNS rebinding). */
   authorityOf(request: Request): string | undefined {
     const host = request.headers.get('host')?.toLowerCase() ?? ''
     return [host, `${host}:443`, `${host}:80`].find((name) => this.authorities.has(name))
@@ -105,7 +95,6 @@ export class AdmissionControl {
     return this.malformed(request) ?? this.crowded(clientAddress)
   }
 
-  /** Returns the refusal of an HTTP request, if there is one. */
   requestRefusal(clientAddress: string, pathname: string): Response | null {
     return this.tooFast(CHUNK_PATH.test(pathname) ? this.chunks : this.requests, clientAddress)
   }
@@ -118,22 +107,17 @@ export class AdmissionControl {
     return null
   }
 
-  /**
-   * Charges bytes that are to be parsed before the client has proven its key. Returns 0, or the milliseconds until a
-   * retry.
-   */
+  /** Charges bytes before an unauthenticated client's frame is parsed. Returns the milliseconds until a retry, or 0. */
   chargeUnproven(clientAddress: string, bytes: number): Millis {
     return this.unprovenBytes?.take(clientAddress, performance.now(), bytes) ?? 0
   }
 
-  /** Charges bytes that were read even though the budget was used up. The address is refused until the debt is paid. */
+  /** Charges bytes that were read, even beyond the budget, which refuses the address until it has refilled. */
   oweUnproven(clientAddress: string, bytes: number): void {
     this.unprovenBytes?.charge(clientAddress, performance.now(), bytes)
   }
 
-  /**
-   * Counts the connection. If there are too many connections without a proven key, closes the one that must make room.
-   */
+  /** Counts a connection. If too many are unauthenticated, closes the one to make room. */
   entered(clientAddress: string, connection: Evictable): void {
     const counts = this.addressCounts.get(clientAddress) ?? { sockets: 0, unproven: 0 }
     counts.sockets += 1
@@ -143,7 +127,6 @@ export class AdmissionControl {
     this.unproven.add(connection, clientAddress, performance.now())
   }
 
-  /** Records that the connection's first frame has arrived. */
   heard(connection: Evictable): void {
     this.unproven.heard(connection)
   }
@@ -214,7 +197,7 @@ export class AdmissionControl {
     return retryAfterMs > 0 ? this.refuse(429, 'rate_limited', retryAfterMs) : null
   }
 
-  /** Clients other than browsers send no origin. A page served by the broker has the origin that its request was sent to. */
+  /** Other clients than browsers send no origin. The broker's pages have the origin that their request was sent to. */
   private isOriginAllowed(request: Request): boolean {
     const origin = request.headers.get('origin')
     if (origin === null || this.options.origins.includes(origin)) return true

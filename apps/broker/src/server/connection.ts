@@ -1,6 +1,5 @@
 /**
- * Handles WebSocket connections: reads frames, passes them to the driver, and writes the driver's frames. Every
- * callback is guarded, because an error thrown in one of Bun's handlers ends the process.
+ * Handles WebSocket connections. Every callback is guarded, because an error in one of Bun's handlers ends the process.
  */
 import { type SendOutcome, type SocketId, TokenBucket } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
@@ -27,14 +26,14 @@ export interface SocketOptions {
   readonly certificate: Uint8Array | null
   readonly authWithinMs: Millis
   readonly backpressureBytes: number
-  /** Limits the bytes that the broker parses for each member; null for no limit. */
+  /** Limits the bytes parsed per member; null for no limit. */
   readonly intakes: Intakes | null
 }
 
 export interface SocketPorts {
   readonly driver: Driver
   readonly log: Log
-  /** Called when a session opens or is refused with a code. `tookMs`: the time since `hello`. */
+  /** Called when a session opens or is refused. `tookMs`: the time since `hello`. */
   readonly handshake: (tookMs: Millis, refused: CloseCode | null) => void
 }
 
@@ -45,15 +44,14 @@ export interface SocketState extends Evictable {
   socket: SocketId
   connection: BunConnection | null
   isProven: boolean
-  /** Null until the key is proven, or if limits are off. */
+  /** Null before authentication, or without limits. */
   intake: Intake | null
   readonly startedAtMs: Millis
-  /** Limits the pings and pongs that the client sends. */
   readonly controls: TokenBucket
 }
 export type Socket = ServerWebSocket<SocketState>
 
-/** Ten per second are allowed on average. More than the burst counts as a flood. */
+/** The rate of a client's pings and pongs, beyond which it counts as a flood. */
 const CONTROLS = { perSecond: 10, burst: 50 }
 
 export function socketState(form: Form, authority: string, clientAddress: string): SocketState {
@@ -88,7 +86,6 @@ export function socketHandlers(
     }
   }
 
-  /** Returns whether this many bytes of an unproven connection may be parsed. */
   const admits = ({ data }: Socket, byteCount: number): boolean => {
     admission.heard(data)
     return admission.chargeUnproven(data.clientAddress, byteCount) === 0
@@ -139,7 +136,7 @@ export function socketHandlers(
   } satisfies WebSocketHandler<SocketState>
 }
 
-/** Counts pings and pongs, because Bun replies to each ping without notifying the engine. */
+/** Counts pings and pongs, because Bun answers pings itself. */
 function countControl({ data }: Socket, driver: Driver): void {
   if (data.controls.take(performance.now()) > 0) driver.refuse(data.socket, 'rate_exceeded')
 }
@@ -152,7 +149,7 @@ class BunConnection implements Connection {
   readonly authority: string
   private readonly socket: Socket
   private readonly parts: ConnectionParts
-  /** The name under which the member's limits are counted; undefined until the key is proven. */
+  /** The name of the member's limits; undefined before authentication. */
   private member: string | undefined
   private isPaused = false
   private heldBack: ReturnType<typeof setTimeout> | undefined
@@ -205,12 +202,11 @@ class BunConnection implements Connection {
     if (!this.heldBack) this.socket.resume()
   }
 
-  /** Disconnects this client to make room for another one. */
+  /** Disconnects this client to make room. */
   evict(): void {
     this.parts.driver.refuse(this.socket.data.socket, 'try_later')
   }
 
-  /** Cleans up once the socket has closed. */
   over(): void {
     clearTimeout(this.heldBack)
     if (this.member !== undefined) this.parts.intakes?.leave(this.member)
@@ -229,7 +225,7 @@ class BunConnection implements Connection {
     if (owedMs > 0) this.holdBack(owedMs)
   }
 
-  /** Stops reading for a while, because the member exceeds its rate of parsed bytes. */
+  /** Stops reading for a while, because of the parse limit. */
   holdBack(ms: Millis): void {
     if (this.heldBack) return
     this.socket.pause()
@@ -254,13 +250,11 @@ export function helloOf(options: Pick<SocketOptions, 'brokerKey' | 'authWithinMs
   }
 }
 
-const IDLE_SECONDS = 120 // a fallback for the engine's own heartbeat
+const IDLE_SECONDS = 120 // a fallback for the engine's heartbeat
 
-/**
- * Returns the settings of Bun's server. `backpressureBytes`: how much may be buffered for a client that doesn't read.
- */
+/** Returns the settings of Bun's server. `backpressureBytes`: the buffer for a client that does not read. */
 export const endpointSettings = (backpressureBytes: number) => ({
-  perMessageDeflate: false, // envelopes are ciphertext, which doesn't compress, and decompression would allow zip bombs
+  perMessageDeflate: false, // ciphertext doesn't compress, and decompression would allow zip bombs
   maxPayloadLength: FRAME_BYTES_MAX,
   backpressureLimit: backpressureBytes,
   closeOnBackpressureLimit: true,
@@ -268,19 +262,18 @@ export const endpointSettings = (backpressureBytes: number) => ({
   sendPings: false,
 })
 
-/** A minimum rate for clients that hold a scarce resource, such as memory for a chunk or a replay slot. */
+/** A minimum rate for clients that hold memory or a slot. */
 export interface TransferPace {
   readonly bytesPerSecond: number
-  /** How far a client may fall behind the minimum rate. */
+  /** How far a client may fall behind. */
   readonly startMs: Millis
 }
 
-/** Calls `tooSlow` once when a transfer falls below the minimum rate. */
 export class PaceWatch {
   readonly #pace: TransferPace
   readonly #tooSlow: () => void
   #timer: ReturnType<typeof setTimeout> | undefined
-  /** When the transfer becomes too slow unless more bytes pass. */
+  /** When the transfer is too slow, unless more bytes pass. */
   #untilMs: Millis
 
   constructor(pace: TransferPace, tooSlow: () => void) {
@@ -290,7 +283,7 @@ export class PaceWatch {
     this.#wait()
   }
 
-  /** Adds `bytes`. A burst earns the time for its own bytes, but never more slack than `startMs`. */
+  /** Adds `bytes`, which earn time but never more slack than `startMs`. */
   passed(bytes: number): void {
     const nowMs = performance.now()
     const { bytesPerSecond, startMs } = this.#pace
@@ -310,10 +303,7 @@ export class PaceWatch {
   }
 }
 
-/**
- * Returns the whole body; null if it arrives too slowly, in which case the rest is not read. @throws any error of
- * reading the body
- */
+/** Returns the whole body; null if it arrives too slowly. @throws any error of reading the body */
 export async function readAtPace(body: Request, pace: TransferPace): Promise<Uint8Array | null> {
   if (!body.body) return new Uint8Array()
   const reader = body.body.getReader()

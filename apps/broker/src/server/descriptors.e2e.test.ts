@@ -1,6 +1,4 @@
-/**
- * Tests that a broker keeps running and serves its sessions when silent connections exceed its limit of descriptors.
- */
+/** Tests a broker whose limit of descriptors is exceeded by silent connections. */
 import { readdirSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
@@ -9,7 +7,7 @@ import { envelopeTo, sendFrame, WireClient } from '../test/wire.ts'
 import { World } from '../test/world.ts'
 
 const PRLIMIT = Bun.which('prlimit')
-/** The number of connections that the limit allows in addition to those open when the attack begins. */
+/** The number of connections that the limit allows beyond the present ones. */
 const ROOM = 200
 const ATTACKERS = 600
 /** Below `DESCRIPTORS_FREE_MIN`. */
@@ -36,7 +34,7 @@ test.skipIf(!PRLIMIT)(
     await logged(world, 'descriptors.none')
     await exchange()
 
-    // While the port is closed, the broker can still replace its own connections.
+    // Even then, the broker can replace its own connections.
     await world.db.run(
       (sql) => sql`
       select pg_terminate_backend(pid) from pg_stat_activity
@@ -54,8 +52,7 @@ test.skipIf(!PRLIMIT)(
     expect(world.broker.log.map(({ event }) => event)).not.toContain('broker.fault')
 
     async function exchange() {
-      // If the connection of a commit has just been terminated, the envelope is refused as `unavailable`. A client
-      // resends such an envelope as the head of its lane.
+      // A terminated commit refuses the envelope as `unavailable`, so resend it as the head of its lane.
       const item = envelopeTo(to, { isHead: true })
       for (;;) {
         sender.send(sendFrame(item))

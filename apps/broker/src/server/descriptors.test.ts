@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { openLog } from '../telemetry/log.ts'
 import { DESCRIPTORS_FREE_MIN, DESCRIPTORS_RESERVED, Descriptors } from './overload.ts'
 
-/** A process with a limit of descriptors that the test sets, and a port that may fail to open. */
+/** A process whose limit and port the test controls. */
 class Machine {
   free: number
   isListening = true

@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest'
 import { LOOK_EVERY_MS, Overload } from './overload.ts'
 
-/** A process with a clock, memory and pool that the test controls. */
 class Machine {
   nowMs = 0
   memory = 10

@@ -1,7 +1,4 @@
-/**
- * Detects overload. An overloaded broker refuses new sessions and new messages with retryable codes but still replies
- * to everything that it has accepted.
- */
+/** Detects overload, in which the broker refuses new sessions and messages with retryable codes. */
 
 import { closeSync, openSync } from 'node:fs'
 import { devNull } from 'node:os'
@@ -15,16 +12,15 @@ import { type Metrics, residentBytes } from '../telemetry/metrics.ts'
 export interface OverloadLimits {
   /** The maximum lag of the event loop. */
   readonly lagMsMax: Millis
-  /** The maximum resident memory of the process. */
   readonly memoryBytesMax: number
-  /** The maximum number of statements that wait for a database connection. */
+  /** The maximum number of waiting statements. */
   readonly statementsMax: number
 }
 
 export interface Readings {
   readonly nowMs: () => Millis
   readonly memoryBytes: () => number
-  /** Collects garbage. Memory use includes garbage, so the broker collects it before it refuses anything. */
+  /** Collects garbage, which must not count as memory. */
   readonly collect: () => void
   readonly statementsWaiting: () => number
 }
@@ -32,18 +28,14 @@ export interface Readings {
 export type OverloadReason = 'event_loop' | 'memory' | 'statements'
 
 export const LOOK_EVERY_MS = 250
-/**
- * The number of late measurements in a row that count as an overload. A single one may be a pause of the whole process,
- * caused by the machine, the garbage collector or a signal.
- */
+/** The number of consecutive late measurements that count as overload. A single one may be a pause of the process. */
 const LATE_LOOKS_MIN = 4
-/** The number of good measurements in a row that end an overload, so that the state does not flicker. */
+/** The number of consecutive good measurements that end an overload. */
 const CALM_LOOKS_MIN = 4
-/** The minimum time between two collections, since a full collection stops the process for about 100 ms per GB. */
+/** The minimum time between collections, which stop the process for 100 ms per GB. */
 const COLLECT_EVERY_MS = 5000
 
 export class Overload {
-  /** Null if there is no overload. */
   reason: OverloadReason | null = null
   lagMs: Millis = 0
   private readonly limits: OverloadLimits
@@ -59,7 +51,7 @@ export class Overload {
     this.lookedAtMs = readings.nowMs()
   }
 
-  /** Measures. Call it every `LOOK_EVERY_MS`. Returns whether the state changed. */
+  /** Measures every `LOOK_EVERY_MS`. Returns whether the state changed. */
   look(): boolean {
     const before = this.reason
     const found = this.find()
@@ -101,7 +93,7 @@ export interface OverloadWatch {
   stop(): void
 }
 
-/** Watches for overload. With limits off, it still measures but never reports an overload. */
+/** Watches for overload, which is never reported without limits. */
 export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): OverloadWatch {
   const overload = new Overload(
     config.LIMITS === 'off'
@@ -141,24 +133,20 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
 }
 
 const DESCRIPTORS_LOOK_EVERY_MS = 250
-/** The reserve of descriptors for Postgres connections, DNS lookups and files. */
+/** The descriptors reserved for Postgres, DNS and files. */
 export const DESCRIPTORS_RESERVED = 64
-/**
- * If fewer descriptors are free apart from the reserve, the broker admits no new session. Opening all of them takes 190
- * µs.
- */
+/** The number of free descriptors below which no session is admitted. Opening all takes 190 µs. */
 export const DESCRIPTORS_FREE_MIN = 32
 
 export interface Port {
-  /** Stops listening but keeps connections open. */
+  /** Stops listening, but keeps connections. */
   pause(): void
-  /** Listens again. */
   resume(): void
   /** Closes idle keep-alive connections. */
   closeIdle(): void
 }
 
-/** Opens descriptors that do nothing. Throws if none is free. */
+/** Opens unused descriptors. Throws if none is free. */
 export interface Opener {
   open(): number
   close(descriptor: number): void
@@ -167,10 +155,9 @@ export interface Opener {
 const nothing: Opener = { open: () => openSync(devNull, 'r'), close: closeSync }
 
 /**
- * Watches how many descriptors this process can still open. A connection occupies a descriptor as soon as the kernel
- * accepts it, before any per-address limit can count it. When no descriptor is left, the port is closed until some are
- * free again. Otherwise the event loop would spin on connections that it can't accept, and no descriptors would be left
- * for Postgres and files. A reserve is kept for those.
+ * Watches the free descriptors. A connection takes one before any limit counts it. When none is left, the port is
+ * closed; otherwise, the event loop would spin on connections that it can't accept. A reserve remains for Postgres and
+ * files.
  */
 export class Descriptors {
   state: 'free' | 'few' | 'none' = 'free'
@@ -229,12 +216,12 @@ export class Descriptors {
     this.#log.info('descriptors.free')
   }
 
-  /** Opens `count` descriptors, or fewer if they run out. */
+  /** Opens `count` descriptors, or as many as possible. */
   #take(count: number): number[] {
     const taken: number[] = []
     try {
       while (taken.length < count) taken.push(this.#opener.open())
-    } catch {} // EMFILE or ENFILE: no more descriptors are available
+    } catch {} // none is free (EMFILE or ENFILE)
     return taken
   }
 

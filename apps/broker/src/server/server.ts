@@ -1,4 +1,4 @@
-/** Opens the ports. Refuses requests and upgrades that browsers or unknown clients are not allowed to make. */
+/** Opens the ports, and refuses requests and upgrades that browsers or unauthenticated clients may not make. */
 
 import { CONSOLE_PATH, type Console } from '@sealpost/console'
 import { DEMO_PATH, type Demo } from '@sealpost/demo'
@@ -14,17 +14,15 @@ import type { Tls } from './tls-files.ts'
 
 export interface ServerOptions extends AdmissionOptions, SocketOptions {
   readonly port: number
-  /** Null to serve without TLS. */
   readonly tls: Tls | null
 }
 
 export interface RunningServer {
-  /** The host and port, as `host:port`. */
   readonly authority: string
   readonly port: number
-  /** Uses a new certificate for new connections; open connections stay. @throws the errors of `serve` */
+  /** Uses a new certificate for new connections. @throws the errors of `serve` */
   renew(tls: Tls): void
-  /** Returns whether the port is closed because descriptors have run out. */
+  /** Whether the port is closed for lack of descriptors. */
   isPortClosed(): boolean
   /** Stops accepting WebSocket upgrades. */
   refuseNewClients(): void
@@ -33,7 +31,7 @@ export interface RunningServer {
 
 export interface ServerParts extends SocketPorts {
   readonly isOverloaded: () => boolean
-  /** Counts a request or upgrade that was refused with this code before any other work was done. */
+  /** Counts a request or upgrade refused with this code before other work. */
   readonly refused: (code: string) => void
   readonly fetch: (request: Request, caller: Caller) => Response | Promise<Response>
 }
@@ -51,10 +49,10 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   const listener = new Listener<SocketState>({
     hostname: options.host,
     port: options.port,
-    maxRequestBodySize: FRAME_BYTES_MAX, // HTTP requests contain the same envelopes as frames
+    maxRequestBodySize: FRAME_BYTES_MAX, // requests contain the same envelopes as frames
     idleTimeout: 30,
     fetch: (request, server) => {
-      // Bun accepts any `Host`. If it is unusable, `request.url` is a bare path.
+      // Bun accepts any `Host`; with an unusable one, `request.url` is a bare path.
       if (!URL.canParse(request.url)) return admission.refuse(400, 'bad_host')
       const { pathname } = new URL(request.url)
       const clientAddress = admission.clientAddressOf(request, server.requestIP(request)?.address ?? '')
@@ -89,7 +87,6 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   }
 }
 
-/** A server with a method that Bun's types lack. */
 interface Idling {
   closeIdleConnections(): number
 }
@@ -97,16 +94,15 @@ interface Idling {
 type Serving<T> = Bun.Serve.Options<T> & { readonly port: number }
 
 /**
- * A port whose certificate can change. A Bun server uses one certificate as long as it listens, so a second server
- * takes over the port. The first one stops listening but keeps its sockets and requests until they end. For half a
- * millisecond in between, no server listens.
+ * A port whose certificate can change: a second server takes over, and the first ends with its sockets. For half a
+ * millisecond, none listens.
  */
 class Listener<T> implements Port {
   readonly #options: Serving<T>
   #server: Server<T> | null = null
   #tls: Tls | null = null
   #isPaused = false
-  /** The port of a paused server, because a stopped server no longer knows it. */
+  /** The port of a paused server, which a stopped one has forgotten. */
   #pausedPort = 0
   readonly #former = new Set<Server<T>>()
 
@@ -164,7 +160,7 @@ class Listener<T> implements Port {
   }
 }
 
-/** Opens the private server for operators, which never uses TLS. */
+/** Opens the operators' private server, always without TLS. */
 export function serveAdmin(options: {
   host: string
   port: number
@@ -189,7 +185,7 @@ interface Arrival {
 function upgrade({ request, server, admission, clientAddress }: Arrival): Response | undefined {
   const subprotocol = chooseSubprotocol(offeredBy(request))!
   const data = socketState(SUBPROTOCOLS[subprotocol], admission.authorityOf(request)!, clientAddress)
-  // Always sets the subprotocol, because by default Bun picks the first one offered, even if it is not ours.
+  // Always set the subprotocol, because Bun picks the first one offered.
   const isUpgraded = server.upgrade(request, { headers: { 'Sec-WebSocket-Protocol': subprotocol }, data })
   if (!isUpgraded) return admission.refuse(400, 'bad_upgrade')
   admission.entered(clientAddress, data)
@@ -207,8 +203,7 @@ function callerOf({ request, server, admission, clientAddress }: Arrival): Calle
 }
 
 /**
- * Listens. Sets `reusePort: false` explicitly: with only `development: false`, Bun sets SO_REUSEPORT, and the kernel
- * would distribute new connections between two brokers on one port.
+ * Listens, without SO_REUSEPORT, which Bun sets by default and with which two brokers could share a port.
  * @throws OperatingError `port_taken`, `address_unusable`
  */
 function listen<T>(setting: 'PORT' | 'ADMIN_PORT', options: Bun.Serve.Options<T>): Server<T> {
@@ -241,10 +236,10 @@ export interface HttpParts {
   readonly facts: VersionFacts
   /** The response of `/.well-known/sealpost`. */
   readonly discovery: object
-  /** Resolves if the database responds and the broker accepts sessions; rejects otherwise. */
+  /** Resolves if the database responds and sessions are accepted; otherwise rejects. */
   readonly isReady: () => Promise<void>
   readonly scrape: () => Promise<string>
-  /** Warnings for the operator of a broker that is ready, one per line. */
+  /** Warnings for the operator, one per line. */
   readonly warnings: () => readonly string[]
 }
 
@@ -252,13 +247,10 @@ export function publicRoutes(parts: HttpParts): Hono {
   return routes(parts, () => 'ok')
 }
 
-/**
- * Returns the plain HTTP routes. `/livez` never queries Postgres; `/readyz` does. Only the private port serves metrics.
- */
+/** Returns the plain HTTP routes. `/readyz` queries Postgres, `/livez` does not. Only the private port has metrics. */
 function routes(parts: HttpParts, ready: () => string): Hono {
   const app = new Hono()
-  // Hides the commit and the Postgres version, because they would reveal known vulnerabilities to clients without a
-  // proven key.
+  // Hide versions from unauthenticated clients, because they reveal known vulnerabilities.
   const { gitSha: _, postgres: __, ...publicFacts } = parts.facts
   app.get('/livez', (c) => c.text('ok'))
   app.get('/readyz', async (c) => {
@@ -266,7 +258,7 @@ function routes(parts: HttpParts, ready: () => string): Hono {
       await parts.isReady()
       return c.text(ready())
     } catch {
-      return c.text('not ready', 503) // the reason is in the log and not for unknown clients
+      return c.text('not ready', 503) // logged; not disclosed to unauthenticated clients
     }
   })
   app.get('/version', (c) => c.json(publicFacts))
@@ -277,10 +269,7 @@ function routes(parts: HttpParts, ready: () => string): Hono {
   return app
 }
 
-/**
- * Returns a function that maps a path to its route, or to `other`, so that metrics and traces contain nothing that a
- * client wrote.
- */
+/** Returns a function from path to route or `other`, so that metrics and traces quote no client. */
 export function routesOf({
   routes,
 }: {

@@ -1,7 +1,4 @@
-/**
- * Tests which certificates the public port refuses, with which codes, and which changes it adopts while the broker
- * runs.
- */
+/** Tests which certificates the public port refuses, and which changes it adopts while it runs. */
 import { copyFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type CertificateFiles, replaceFile, TestAuthority, tlsSettingsOf } from '@sealpost/broker-program/testing'

@@ -1,4 +1,4 @@
-/** Reads and checks the public port's certificate and key at startup, and again while the broker runs. */
+/** Reads and checks the public port's certificate and key, at startup and every five seconds. */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { createSecureContext } from 'node:tls'
@@ -6,7 +6,7 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import type { Config } from '../config/config.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 
-/** A certificate and its key in PEM form, as Bun expects them. */
+/** A certificate and its key in PEM form. */
 export interface Tls {
   readonly cert: string
   readonly key: string
@@ -18,7 +18,7 @@ type Settings = Pick<Config, 'TLS_CERT' | 'TLS_KEY'>
 const LOOK_EVERY_MS: Millis = 5_000
 
 /**
- * Reads and checks the files. Returns `null` without the settings; the port then serves without TLS.
+ * Reads and checks the files. Returns `null` without TLS.
  * @throws OperatingError `tls_certificate_unreadable`, `tls_certificate_malformed`, `tls_certificate_expired`,
  * `tls_certificate_not_yet_valid`, `tls_key_unreadable`, `tls_key_malformed`, `tls_key_mismatched`; the sentence ends
  * with the code
@@ -27,16 +27,14 @@ export async function readTls(settings: Settings): Promise<Tls | null> {
   return settings.TLS_CERT === '' ? null : checked(settings, await textsOf(settings))
 }
 
-/**
- * Reads the files every five seconds, and calls `renew` if the pair has changed and is valid. Logs each failure once.
- */
+/** Reads the files regularly. Calls `renew` if the pair has changed and is valid; logs each failure once. */
 export class TlsWatch {
   current: Tls
   readonly #settings: Settings
   readonly #log: Log
   readonly #renew: (tls: Tls) => void
   readonly #timer: ReturnType<typeof setInterval>
-  /** The message of the last failure, so that it is logged only once. */
+  /** The last failure, which is logged once. */
   #refused: string | null = null
 
   constructor(settings: Settings, current: Tls, parts: { readonly log: Log; readonly renew: (tls: Tls) => void }) {

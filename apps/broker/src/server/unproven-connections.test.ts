@@ -10,7 +10,7 @@ import {
 
 const FAR = '203.0.113.1'
 
-/** Adds connections at time 0, in this order. */
+/** Adds connections at time 0. */
 const connectionsOf = (...addresses: string[]) => {
   const connections = new UnprovenConnections<string>()
   for (const [i, address] of addresses.entries()) connections.add(`${i + 1} ${address}`, address, 0)
@@ -57,7 +57,7 @@ test('clients that all reconnect at once do not displace each other', () => {
   const connections = connectionsOf('192.0.2.1', '198.51.100.1')
   connections.heard('1 192.0.2.1')
   expect(connections.victimFor(FAR, SILENT_MS_MAX - 1)).toBeUndefined()
-  expect(connections.victimFor(FAR, SILENT_MS_MAX)).toBeUndefined() // the first frame of B has arrived
+  expect(connections.victimFor(FAR, SILENT_MS_MAX)).toBeUndefined() // B has sent its first frame
   connections.delete('1 192.0.2.1')
   expect(connections.victimFor('198.51.100.1', SILENT_MS_MAX - 1)).toBeUndefined()
   expect(connections.victimFor('198.51.100.1', SILENT_MS_MAX)).toBe('2 198.51.100.1')

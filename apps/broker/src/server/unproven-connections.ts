@@ -11,13 +11,10 @@
 import { BlockList, isIP } from 'node:net'
 import type { Millis } from '@sealpost/std'
 
-/** The maximum time from `hello` to the client's `auth`: a few round trips, and time for a phone to wake up. */
+/** The maximum time from `hello` to `auth`: a few round trips, and time for a phone to wake up. */
 export const SILENT_MS_MAX: Millis = 2_000
 
-/**
- * Returns the prefixes of an address, from the widest network to the address itself. An IPv6 address is represented by
- * its /64.
- */
+/** Returns the prefixes of an address, widest network first. IPv6 addresses end at /64. */
 export function prefixesOf(clientAddress: string): readonly string[] {
   const groups = clientAddress.split(':')
   if (groups.length === 1) return [clientAddress.slice(0, clientAddress.lastIndexOf('.')), clientAddress]
@@ -29,7 +26,7 @@ export function prefixesOf(clientAddress: string): readonly string[] {
 interface Entry {
   readonly prefixes: readonly string[]
   readonly sinceMs: Millis
-  /** Whether nothing has arrived on the connection yet. */
+  /** Whether no frame has arrived. */
   isSilent: boolean
 }
 
@@ -47,7 +44,7 @@ export class UnprovenConnections<Connection> {
     this.#all.add(connection, prefixes)
   }
 
-  /** Records the first frame: from now on, the client waits for the broker. */
+  /** Call at the first frame, after which the client waits for the broker. */
   heard(connection: Connection): void {
     const entry = this.#entries.get(connection)
     if (entry) entry.isSilent = false
@@ -60,7 +57,7 @@ export class UnprovenConnections<Connection> {
     this.#all.delete(connection, entry.prefixes)
   }
 
-  /** Returns the connection to close for a client at this address, or undefined if none must be closed. */
+  /** Returns the connection to close for a client at this address, if any. */
   victimFor(clientAddress: string, nowMs: Millis): Connection | undefined {
     const { victim, isFairer } = this.#all.oldestOfFullest(prefixesOf(clientAddress))
     const entry = victim === undefined ? undefined : this.#entries.get(victim)
@@ -69,7 +66,7 @@ export class UnprovenConnections<Connection> {
   }
 }
 
-/** The connections under one prefix, oldest first, with a nested network for each narrower prefix. */
+/** The connections under a prefix, oldest first, and its narrower networks. */
 class Network<Connection> {
   readonly #connections = new Set<Connection>()
   readonly #parts = new Map<string, Network<Connection>>()
@@ -91,8 +88,8 @@ class Network<Connection> {
   }
 
   /**
-   * Returns the oldest connection of the fullest network. `isFairer`: whether replacing it by a client with these
-   * prefixes makes the counts of the two networks less unequal.
+   * Returns the oldest connection of the fullest network. `isFairer`: whether replacing it brings the networks' counts
+   * closer.
    */
   oldestOfFullest(newPrefixes: readonly string[]): { victim: Connection | undefined; isFairer: boolean } {
     const [prefix, ...narrower] = newPrefixes
@@ -111,11 +108,11 @@ class Network<Connection> {
   }
 }
 
-/** Finds client addresses behind trusted proxies: the address of the connection, or the one that a trusted proxy reports. */
+/** Finds client addresses behind trusted proxies. */
 export interface Proxies {
   /** The trusted addresses and networks (`10.0.0.0/8`). */
   readonly trusted: readonly string[]
-  /** The header that the proxies write. The other header is ignored, because a client could forge it. */
+  /** The header that the proxies write. A client could forge the other one, so it is ignored. */
   readonly header: 'x-forwarded-for' | 'forwarded'
 }
 
@@ -134,9 +131,8 @@ export class Addresses {
   }
 
   /**
-   * Returns the nearest address that is not a trusted proxy's; for IPv6, its /64, which usually belongs to one client.
-   * Each proxy appends its client's address, so the list is read from its end; entries before the first untrusted
-   * address may be forged.
+   * Returns the nearest address that is not a trusted proxy's; for IPv6, its /64. Proxies append addresses, so read
+   * from the end; entries before may be forged.
    */
   clientOf(headers: Headers, connection: string): string {
     let client = plain(connection) ?? ''
@@ -144,7 +140,7 @@ export class Addresses {
     const said = this.saidBy(headers)
     while (this.isTrusted(client) && said.length > 0) {
       const before = plain(said.pop()!)
-      if (before === undefined) break // not an address: the proxy itself counts as the client
+      if (before === undefined) break // not an address, so the proxy counts as the client
       client = before
     }
     return prefixOf(client)
@@ -161,7 +157,7 @@ export class Addresses {
   }
 }
 
-/** Returns whether the string is a valid entry of `TRUSTED_PROXIES`. */
+/** Returns whether the string may be in `TRUSTED_PROXIES`. */
 export function isNetwork(text: string): boolean {
   const [address = '', bits, ...more] = text.split('/')
   const family = isIP(address)
@@ -176,7 +172,7 @@ const forOf = (element: string): string =>
     ?.slice(1)
     .find((found) => found !== undefined) ?? ''
 
-/** Strips the port, the brackets and the IPv4-mapped prefix; returns undefined if the rest is not an address. */
+/** Strips port, brackets and IPv4-mapped prefix. Returns undefined for anything but an address. */
 function plain(text: string): string | undefined {
   const trimmed = text.trim()
   const [, bracketed] = /^\[([^\]]+)\](?::\d+)?$/.exec(trimmed) ?? []

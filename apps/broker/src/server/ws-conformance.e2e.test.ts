@@ -42,7 +42,7 @@ async function closeOf(client: WireClient): Promise<string> {
   return String((await client.closed).code)
 }
 
-/** Reads everything before the reply to a final ping, which shows that the session continues. */
+/** Returns everything up to the reply to a final ping, which proves that the session continues. */
 async function heardBy(client: WireClient): Promise<string> {
   client.send({ type: 'ping', ref: FENCE })
   const types: string[] = []

@@ -15,10 +15,7 @@ interface Parts {
   readonly metrics: Metrics
 }
 
-/**
- * Opens the bus, which connects in the background. Until it is connected, the broker serves without it, and deliveries
- * from other shards wait for polls.
- */
+/** Opens the bus, which connects in the background. Until then, deliveries from other shards wait for polls. */
 export function openBus(config: Config, parts: Parts): Bus {
   const kind = config.BUS === 'auto' ? (config.NATS_URL.length > 0 ? 'nats' : 'postgres') : config.BUS
   const bus = kind === 'memory' ? new MemoryHub().join(parts.shard) : onWire(wireOf(kind, config, parts), parts)
@@ -37,7 +34,7 @@ export function openBus(config: Config, parts: Parts): Bus {
 }
 
 /**
- * Returns the transport. Clusters on shared NATS servers are distinguished by their databases. @throws OperatingError
+ * Returns the transport. NATS servers can be shared by clusters, which differ by database. @throws OperatingError
  * `credentials_unreadable`
  */
 function wireOf(kind: 'postgres' | 'nats', config: Config, { incarnation }: Parts): OpenBusTransport {

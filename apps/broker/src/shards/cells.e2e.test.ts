@@ -1,4 +1,4 @@
-/** Tests two cells with one broker each: a mesh moves while its peers are connected. */
+/** Tests a mesh that moves between two cells, each with a broker, while its peers are connected. */
 
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -16,7 +16,7 @@ import { brokerKeyFile, temporaryFolder, World } from '../test/world.ts'
 const QUEUED = 300
 const LIVE_AFTER = 20
 
-/** Both cells have the same file of cells and the same key. */
+/** Two cells with the same file of cells and the same key. */
 class TwoCells implements AsyncDisposable {
   readonly north: World
   readonly south: World
@@ -28,7 +28,7 @@ class TwoCells implements AsyncDisposable {
     this.folder = folder
   }
 
-  /** `announces`: whether brokers know their cell and announce its addresses to peers. */
+  /** `announces`: whether brokers know their cell, and announce its addresses. */
   static async open({ announces = false } = {}): Promise<TwoCells> {
     const folder = await temporaryFolder()
     const env = { BROKER_KEY_FILE: await brokerKeyFile(folder) }
@@ -124,10 +124,7 @@ test('an invite from before the move leads to the new cell, and keeps its number
   expect(await joinAsDevice({ invite: device, identity: generateIdentity() })).toMatchObject(home)
 })
 
-/**
- * Long enough to restart the only broker of a cell, and for a handshake on a busy machine. A stopped address refuses
- * connections immediately.
- */
+/** Long enough to restart a cell's only broker on a busy machine. */
 const SERVED_WITHIN_MS = 10_000
 
 test.each([true, false])(

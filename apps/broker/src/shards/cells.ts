@@ -1,4 +1,4 @@
-/** Redirects the peers of meshes that live in another cell, or are moving there. */
+/** Redirects the peers of meshes in another cell. */
 import { readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Enrolment, RedirectTarget } from '@sealpost/core'
@@ -7,16 +7,16 @@ import type { Database } from '@sealpost/pg'
 import { SHARDS_TOLD_MAX } from '@sealpost/protocol'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 
-/** No certificate is needed, because cells share one key. */
+/** cells share one key, so no certificate is needed */
 const NO_CERTIFICATE = new Uint8Array()
 
 /**
- * How long to wait for a moving mesh. Waiting costs less than repeated requests, and redirects peers as early as
- * possible. Must be below the time limit of a handshake.
+ * How long to wait for a moving mesh: less than a handshake may take. Waiting redirects peers early and costs less than
+ * repeated requests.
  */
 const WAIT_MS: Millis = 6_000
 const LOOK_EVERY_MS: Millis = 100
-/** The maximum number of waiters. Each is an unproven connection, and other clients need slots too. */
+/** The maximum number of waiters, each an unauthenticated connection. */
 const WAITERS_MAX = 300
 
 type Away = { readonly movedTo: string | null } | undefined
@@ -35,7 +35,7 @@ export class Cells {
   }
 
   /**
-   * Reads the cells. `path`: the file of cells, or empty. `own`: the name of the broker's cell in it, or empty.
+   * Reads the cells. `path`: their file; `own`: this broker's cell. Both may be empty.
    * @throws OperatingError `cells_malformed`, `file_missing`, `cell_unknown`
    */
   static async read(db: Database, { path, own }: { path: string; own: string }): Promise<Cells> {
@@ -48,9 +48,8 @@ export class Cells {
   }
 
   /**
-   * Returns the cell to which a mesh was moved, once the move is complete, or `null` if this cell knows of none.
-   * @throws OperatingError `mesh_away` (retryable) if the move takes a long time, or its destination is not in the file
-   * of cells
+   * Returns the cell of a moved mesh, once the move is complete, or `null`.
+   * @throws OperatingError `mesh_away` (retryable) if the move takes long, or the file of cells lacks its destination
    */
   async find(meshId: MeshId): Promise<RedirectTarget | null> {
     const away = await this.settled(meshId)
@@ -62,13 +61,13 @@ export class Cells {
     throw new OperatingError('mesh_away', `A mesh ${where}.`, { retryable: true })
   }
 
-  /** Redirects a new member whose invite belongs to a moved mesh. @throws the errors of `find` */
+  /** Redirects a new member of a moved mesh. @throws the errors of `find` */
   async sendOn(meshId: MeshId, proof: Uint8Array): Promise<Enrolment> {
     const cell = await this.find(meshId)
     return cell ? { status: 'moved', cell, proof } : { status: 'invite_refused' }
   }
 
-  /** Call before reporting that an object of the mesh does not exist. @throws OperatingError `mesh_away` (retryable) */
+  /** Call before reporting that something in the mesh does not exist. @throws OperatingError `mesh_away` (retryable) */
   async assertHere(meshId: MeshId): Promise<void> {
     if (!(await findMovedMesh(this.db, meshId))) return
     throw new OperatingError('mesh_away', 'A mesh is moving to another cell, or has moved there.', { retryable: true })
@@ -85,7 +84,7 @@ export class Cells {
     }
   }
 
-  /** Waiters of one mesh share the queries. */
+  /** Waits for a move; waiters of a mesh share queries. */
   private wait(meshId: MeshId): Promise<Away> {
     const found = this.awaited.get(meshId) ?? this.lookAgain(meshId).finally(() => this.awaited.delete(meshId))
     this.awaited.set(meshId, found)

@@ -1,6 +1,6 @@
 /**
- * Maintains this shard's row in the table of shards, and passes the live shards to the engine. All shards read the same
- * table and judge leases by the database clock. A shard with an outdated list only causes additional redirects.
+ * Maintains this shard's row, and passes the live shards to the engine. An outdated list only causes additional
+ * redirects.
  */
 import { hostname } from 'node:os'
 import type { Bus } from '@sealpost/bus'
@@ -16,7 +16,7 @@ import type { Metrics } from '../telemetry/metrics.ts'
 
 const LEASE_MS: Millis = 6000
 const RENEW_EVERY_MS: Millis = 2000
-/** How long a stopping shard waits for an unavailable database; its lease then expires. */
+/** How long a stopping shard waits for the database before it leaves its lease to expire. */
 const LEAVE_WITHIN_MS: Millis = 1000
 
 interface Parts {
@@ -35,7 +35,7 @@ interface Self {
   readonly port: number
 }
 
-/** Replaces port 0 with the port that the server has opened. */
+/** Replaces port 0 with the opened port. */
 function publicUrlOf({ PUBLIC_URL }: Config, port: number): string | null {
   if (PUBLIC_URL === '') return null
   const url = new URL(PUBLIC_URL)
@@ -78,10 +78,7 @@ export class ShardTable {
     this.timer.unref()
   }
 
-  /**
-   * Renews the lease and reads the live shards. Also runs when another shard announces that it joins or leaves. Runs
-   * never overlap.
-   */
+  /** Renews the lease and reads the live shards, also when another shard announces a change. Runs never overlap. */
   look(): Promise<void> {
     this.looking ??= this.lookOnce().finally(() => {
       this.looking = null
@@ -109,7 +106,7 @@ export class ShardTable {
       this.parts.others(new Set(table.shards.map(({ shardId }) => shardId).filter((id) => id !== this.self.shardId)))
       this.parts.placed({ self: this.self.shardId, ...this.rules, ...liveOf(table) })
     } catch (error) {
-      this.complain(error) // the last known list remains the best one available
+      this.complain(error) // keep the last known list
     }
   }
 

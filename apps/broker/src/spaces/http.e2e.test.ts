@@ -1,6 +1,4 @@
-/**
- * Tests spaces over HTTP: owners create them, members open them, and members write with compare-and-set on any shard.
- */
+/** Tests spaces over HTTP, with writes by compare-and-set on any shard. */
 import {
   createGroup,
   type EntryDraft,
@@ -22,7 +20,7 @@ import { type Place, World } from '../test/world.ts'
 
 const shared = sharedWorlds()
 
-/** Tests run concurrently, because each has its own broker and mostly waits for it. */
+/** Tests have their own brokers and mostly wait, so they run concurrently. */
 const test = base.concurrent
 
 const KEYS: EntryKeys = { nameKey: new Uint8Array(32).fill(1), spaceKey: new Uint8Array(32).fill(2) }

@@ -8,7 +8,7 @@ import { type HttpApi, refusals } from '../http/route-parts.ts'
 import { type HttpRefusal, isRefused, refuse, type TokenHolder } from '../http/tokens.ts'
 import type { SpaceRequests, WriteOutcome } from './space-requests.ts'
 
-/** The maximum number of boxes in one request. For a larger mesh, a member sends several requests. */
+/** The maximum number of boxes in a request. */
 const GRANTS_MAX = 256
 const ENTRIES_MAX = 256
 export const MEMBERS_MAX = 256
@@ -242,7 +242,7 @@ async function spaceJson(requests: SpaceRequests, holder: TokenHolder, space: Sp
   }
 }
 
-/** Returns the time before which nothing can be read. */
+/** Returns the beginning of what can be read. */
 function horizonOf({ now, keptSince, keepSeconds }: Space): string | null {
   return keptSince === null ? null : instantOf(Math.max(keptSince, now - keepSeconds * 1e6))
 }

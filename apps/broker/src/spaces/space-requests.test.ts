@@ -18,7 +18,7 @@ beforeEach(() => {
 })
 afterEach(() => Promise.all(buses.map((bus) => bus.close())))
 
-/** Runs `act`. Resolves once it wakes a follower of this space. */
+/** Runs `act`. Resolves once a follower of this space wakes. */
 function woken(space: MeshId | GroupId, act: () => void): Promise<void> {
   return new Promise((resolve) => {
     let isActing = false

@@ -1,6 +1,6 @@
 /**
- * Handles members' requests about spaces. Parses bytes and checks signatures, in the same queue as handshake
- * signatures. The SQL statements of `packages/history` decide the result.
+ * Handles members' requests about spaces: parses bytes and checks signatures. The statements of `packages/history`
+ * decide.
  */
 import type { Bus } from '@sealpost/bus'
 import { type PeerSpace, type Rate, Rates, type SpaceFacts } from '@sealpost/core'
@@ -26,10 +26,7 @@ import type { Authenticator } from '../directory/authenticator.ts'
 import { type HttpRefusal, shareNameOf, type TokenHolder } from '../http/tokens.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 
-/**
- * The part of the bus that notifies followers on this shard of new events on any shard. A notification may be lost or
- * superfluous.
- */
+/** The bus, which notifies followers here of events on any shard. Notifications may be lost or superfluous. */
 type Topics = Pick<Bus, 'publish' | 'subscribe' | 'follow' | 'unfollow'>
 
 export class SpaceHints {
@@ -49,7 +46,7 @@ export class SpaceHints {
     })
   }
 
-  /** Calls `wake` when there may be new events; some calls are superfluous. Returns a function that unfollows. */
+  /** Calls `wake` when there may be new events. Returns a function that unfollows. */
   follow(meshId: MeshId, spaceId: SpaceId, wake: () => void): () => void {
     const follower = { spaceId, wake }
     const others = this.followers.get(meshId) ?? new Set()
@@ -67,22 +64,19 @@ export class SpaceHints {
     this.bus.publish({ type: 'happened', meshId, space: spaceId })
   }
 
-  /** Call once a commit has stored these messages and recorded some of them. */
+  /** Call after a commit has stored these messages and recorded some of them. */
   recorded(appends: readonly Append[]): void {
     for (const { meshId, spaceId } of recordedMessagesOf(appends)) this.happened(meshId, spaceId)
   }
 
-  /**
-   * Call when the owner has changed the terms or a member has rotated the key: all shards must then drop their cached
-   * values.
-   */
+  /** Call after a change of terms or keys, so that all shards drop their caches. */
   changed(meshId: MeshId, spaceId: SpaceId): void {
     const hint = { type: 'staleSpace', meshId, space: spaceId } as const
     for (const listener of this.listeners) listener(hint)
     this.bus.publish(hint)
   }
 
-  /** Calls `listener` after changes on this shard. The bus reports changes on other shards. */
+  /** Calls `listener` after changes on this shard only. */
   onChange(listener: (space: HintOf<'staleSpace'>) => void): void {
     this.listeners.push(listener)
   }
@@ -100,13 +94,13 @@ interface Follower {
 export interface SpaceLimits {
   readonly entries: EntryLimits
   readonly entryBytesMax: number
-  /** The maximum rate at which one user may write entries; null for no limit. */
+  /** The maximum rate of a user's entries; null for no limit. */
   readonly writes: Rate | null
 }
 
 interface Parts {
   readonly asking: Database
-  /** Has its own connection, so that no message waits for entries. */
+  /** A separate connection, so that no message waits for entries. */
   readonly writing: Pipeline
   readonly authenticator: Authenticator
   readonly spaceHints: SpaceHints
@@ -163,15 +157,15 @@ export class SpaceRequests {
     return space ?? { code: 'space_unknown' }
   }
 
-  /** Returns a page of members. `isLast`: whether no more members follow. @throws OperatingError */
+  /** Returns a page of members. @throws OperatingError */
   async members(space: Space, after: PeerKey, max: number): Promise<{ members: SpaceMember[]; isLast: boolean }> {
     const found = await this.spaces.members(space, after, max + 1)
     return { members: found.slice(0, max), isLast: found.length <= max }
   }
 
   /**
-   * Stores key grants. Returns the epoch before the call, which shows the requester whether the expected epoch matched.
-   * @throws OperatingError
+   * Stores key grants. Returns the epoch before the call, which shows whether it was as expected. @throws
+   * OperatingError
    */
   async grant(holder: TokenHolder, space: Space, order: GrantBatch): Promise<number> {
     const stood = await this.grants.put(holder, space, order)
@@ -225,7 +219,7 @@ export class SpaceLookup {
   private readonly spaces: Spaces
   private readonly meshBytesMax: number
 
-  /** `meshBytesMax`: the limit on the entries and history of a mesh. */
+  /** `meshBytesMax`: the limit on a mesh's entries and history. */
   constructor(db: Database, meshBytesMax: number) {
     this.spaces = new Spaces(db)
     this.meshBytesMax = meshBytesMax

@@ -1,6 +1,5 @@
 /**
- * Writes one line of JSON per event, with the event's name first. A line consists only of the fields below. No foreign
- * object is logged, so that no driver error with its parameters, no frame and no key can leak.
+ * Writes one line of JSON per event. It contains only the fields below, so that no driver error, frame or key can leak.
  */
 import { OperatingError } from '@sealpost/std'
 import pino from 'pino'
@@ -59,7 +58,7 @@ export function openLog(level: string): Log {
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: ['*.token', '*.secret', '*.password'], censor: '(hidden)' },
     },
-    // By default, pino uses Bun's `process.stdout`, whose writes fail unnoticed once the reader of the log is gone.
+    // By default, pino uses Bun's `process.stdout`, which fails unnoticed once its reader is gone.
     pino.destination({ dest: 1, sync: true }),
   )
   const line =
@@ -69,12 +68,12 @@ export function openLog(level: string): Log {
   return { debug: line('debug'), info: line('info'), warn: line('warn'), error: line('error') }
 }
 
-/** Returns the safe fields of an error, without its cause, parameters or unknown fields. */
+/** Returns the safe fields of an error, without cause and parameters. */
 export function errorFields(error: unknown): Fields {
   if (error instanceof OperatingError) return { code: error.code, message: error.message }
   if (!(error instanceof Error)) return { code: 'unknown' }
   return { code: error.name, stack: ownFrames(error.stack) }
 }
 
-/** Keeps only the lines of a stack that refer to code. The first line contains the message, which may quote input. */
+/** Keeps only the lines of a stack that refer to code, because the message may quote input. */
 const ownFrames = (stack = ''): string => stack.split('\n').filter((line) => /^\s+at /.test(line)).join('\n') // biome-ignore format: one thing

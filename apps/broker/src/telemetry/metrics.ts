@@ -1,4 +1,4 @@
-/** Defines the broker's metrics: counters of the engine, and sizes and durations of commits and claims. */
+/** Defines the broker's metrics. */
 import type { Counters, TimedStage } from '@sealpost/core'
 import type { Claimed, CloseCode } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -7,9 +7,9 @@ import { Counter, Gauge, Registry } from 'prom-client'
 import type { Traces } from './traces.ts'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
-/** A send may have to wait for a slow commit and the commits before it. */
+/** Bounds for sends, which may wait for several slow commits. */
 const SEND_SECONDS = [...SECONDS, 5, 10, 30]
-/** A replay may have millions of entries. It is cut off after two minutes. */
+/** Bounds for replays, which are cut off after two minutes. */
 const REPLAY_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120]
 const ROWS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]
 
@@ -108,7 +108,6 @@ export class Metrics {
     this.traces = traces
   }
 
-  /** Exposes values that each scrape reads. */
   observe(read: {
     counters: Readonly<Counters>
     gauges: Readonly<Record<string, readonly [string, () => number]>>
@@ -142,8 +141,8 @@ export class Metrics {
   }
 
   /**
-   * Wraps a handler and measures it. @param routeOf - returns the route of a path; the path itself must not become a
-   * label
+   * Returns a handler that measures requests. @param routeOf - maps a path to its route, because a path must not become
+   * a label
    */
   serving<Caller>(
     answer: (request: Request, caller: Caller) => Response | Promise<Response>,
@@ -165,7 +164,7 @@ export class Metrics {
     this.lagSeconds.observe(lagMs / 1000)
   }
 
-  /** Returns the cumulative counts since the start, by bucket. Bounds are in seconds; the last bucket is unbounded. */
+  /** The cumulative counts since the start, by bucket in seconds; the last one is unbounded. */
   get distributions(): Readonly<Record<Timing, Distribution>> {
     const { ackSeconds: ack, pushSeconds: push, commitSeconds: commit } = this
     return { ack: ack.distribution, push: push.distribution, commit: commit.distribution }
@@ -183,7 +182,7 @@ export class Metrics {
     this.closes.inc({ code })
   }
 
-  /** Counts a refusal. `code` is a code from the refusal tables, never input from a client. */
+  /** Counts a refusal. `code` must not be a client's input. */
   turnedAway(code: string): void {
     this.away.inc({ code })
   }
@@ -219,13 +218,13 @@ export interface Distribution {
 export interface HistogramOptions {
   readonly name: string
   readonly help: string
-  /** The bounds in ascending order. Values above the last bound are counted too. */
+  /** The ascending bounds. Values above the last count too. */
   readonly bounds: readonly number[]
 }
 
 /**
- * A histogram for values that every message produces. Adding a value takes a search and two additions. With
- * prom-client's histogram, every value allocated objects and took 1.5 µs, an eighth of the broker's time in a burst.
+ * A histogram for values of every message, without allocation. With prom-client's, a value took 1.5 µs, an eighth of
+ * the broker's time in a burst.
  */
 export class FastHistogram {
   readonly type = 'histogram'
@@ -233,7 +232,7 @@ export class FastHistogram {
   readonly name: string
   readonly help: string
   private readonly bounds: readonly number[]
-  /** One count per bound, and one for values above all bounds. */
+  /** A count per bound, and one for values above all. */
   private readonly counts: Float64Array
   private sum = 0
 
@@ -251,7 +250,7 @@ export class FastHistogram {
     this.sum += value
   }
 
-  /** Returns the cumulative counts up to each bound. The last bound is infinite. */
+  /** The cumulative counts up to each bound; the last is infinite. */
   get distribution(): Distribution {
     let count = 0
     const counts = [...this.counts].map((more) => {
@@ -282,9 +281,7 @@ export class FastHistogram {
   }
 }
 
-/**
- * Creates one histogram for each value of a label when the value first occurs. The number of values must be bounded.
- */
+/** A histogram per value of a label, whose number of values must be bounded. */
 export class FastHistograms {
   readonly type = 'histogram'
   readonly aggregator = 'sum'
@@ -321,7 +318,7 @@ export class FastHistograms {
 
 type Registered = Parameters<Registry['registerMetric']>[0]
 
-/** Registers a metric. A registry uses only these members of it, although its types require the library's classes. */
+/** Registers a metric, of which a registry uses only these members. */
 export function register<Fast extends FastHistogram | FastHistograms>(registry: Registry, fast: Fast): Fast {
   registry.registerMetric(fast as unknown as Registered)
   return fast
@@ -329,10 +326,7 @@ export function register<Fast extends FastHistogram | FastHistograms>(registry: 
 
 let lastBytes = 0
 
-/**
- * Returns the resident memory of this process. The kernel reports it in a file. If no descriptor is free to open the
- * file, returns the last reading.
- */
+/** Returns the process's resident memory from the kernel's file, or the last reading if no descriptor is free. */
 export function residentBytes(): number {
   try {
     lastBytes = process.memoryUsage.rss()

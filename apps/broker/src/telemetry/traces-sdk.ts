@@ -1,6 +1,4 @@
-/**
- * Exports spans with the OpenTelemetry SDK, as OTLP over HTTP with JSON. This module is loaded only if tracing is on.
- */
+/** Exports spans with the OpenTelemetry SDK, as OTLP over HTTP with JSON. Loaded only for tracing. */
 import { type Context, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
 import { W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
@@ -31,12 +29,12 @@ export interface Work {
 }
 
 export interface Spans {
-  /** Records a span. `inner` becomes a child span with the same duration. */
+  /** Records a span. `inner` is a child of the same duration. */
   record(work: Work, inner?: Work): void
   stop(): Promise<void>
 }
 
-/** An unavailable receiver must not delay the exit; by default, the exporter retries for ten seconds. */
+/** The time limit for the exporter at exit; by default, it retries for ten seconds. */
 const STOP_WITHIN_MS = 1_000
 
 type Settings = Pick<
@@ -59,7 +57,7 @@ export function openSpans(config: Settings): Spans {
       const span = startOne(tracer, work, { endMs, parent })
       const isKept = span.isRecording()
       span.end(endMs)
-      // A trace is sampled or dropped as a whole; a dropped span would still cost 3 µs.
+      // Sample whole traces; even a dropped span costs 3 µs.
       if (inner && isKept) startOne(tracer, inner, { endMs, parent: trace.setSpan(parent, span) }).end(endMs)
     },
     stop: () => Promise.race([provider.shutdown().catch(() => undefined), Bun.sleep(STOP_WITHIN_MS)]),

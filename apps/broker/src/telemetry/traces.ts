@@ -1,6 +1,6 @@
 /**
- * Records spans for OpenTelemetry. They contain counts, times, the route of a request and the code of a refusal. They
- * never contain a key, the id or content of a message, a mesh id or an address.
+ * Records spans for OpenTelemetry. They contain counts, times, routes and refusal codes, never a key, a message, an id
+ * or an address.
  *
  * Without an endpoint, the library is not even loaded.
  */
@@ -38,14 +38,17 @@ export class Traces {
     this.#spans.record({ name: 'claim', tookMs, attributes })
   }
 
-  /** Records the time since `hello`. @param refused - a refusal code, or null if the session opened */
+  /**
+   * Records a handshake. `tookMs`: the time since `hello`. @param refused - a refusal code, or null if the session
+   * opened
+   */
   handshake(tookMs: Millis, refused: string | null): void {
     const attributes = () => (refused === null ? {} : { 'sealpost.refused': refused })
     this.#spans.record({ name: 'handshake', tookMs, attributes, isFailed: refused !== null })
   }
 
   /**
-   * Wraps a handler and records each request. @param routeOf - returns the route of a path; the path itself must not be
+   * Returns a handler that records requests. @param routeOf - maps a path to its route, because a path must not be
    * recorded
    */
   serving<Caller>(
@@ -76,10 +79,7 @@ export class Traces {
     return this.#spans.stop()
   }
 
-  /**
-   * Records a commit. Settles are part of the span of a commit with envelopes; without envelopes, they have their own
-   * span.
-   */
+  /** Records a commit. Settles have their own span only without envelopes. */
   #commit({ appends, settles }: Batch, { tookMs, isFailed = false }: { tookMs: Millis; isFailed?: boolean }): void {
     const settle = { name: 'settle', tookMs, isFailed, attributes: () => ({ 'sealpost.rows': settles.length }) }
     if (appends.length === 0) return this.#spans.record(settle)

@@ -1,4 +1,4 @@
-/** Tests the memory for chunks in transit: which transfers receive it, and which lose it. */
+/** Tests which transfers receive the memory for chunks in transit, and which lose it. */
 import { connect } from 'node:net'
 import { hash256 } from '@sealpost/identity'
 import { expect, test } from 'vitest'
@@ -13,7 +13,7 @@ const CHUNK_BYTES = 256 * 1024
 const CHUNK = new Uint8Array(CHUNK_BYTES)
 const HASH = () => Buffer.from(hash256(CHUNK)).toString('base64url')
 
-/** Returns the head of a request that puts a chunk and announces a body of this length. */
+/** Returns the head of a request that puts a chunk of this length. */
 function putHead({ world, place, peer }: Uploader, id: string, chunk = 0): string {
   const path = `/v1/meshes/${place.meshId}/attachments/${id}/chunks/${chunk}?hash=${HASH()}`
   const lines = [
@@ -34,7 +34,7 @@ async function uploader(world: World, place: Place): Promise<Uploader> {
   return { world, place, peer: await HttpPeer.enter(place) }
 }
 
-/** Creates an attachment of four chunks that only its creator may access. */
+/** Creates an attachment of four chunks for its creator only. */
 async function attachment({ place, peer }: Uploader): Promise<string> {
   const id = randomHex(16)
   const room = { id, bytes: 4 * CHUNK_BYTES, chunkBytes: CHUNK_BYTES, recipients: [place.identity.signing.publicKey] }

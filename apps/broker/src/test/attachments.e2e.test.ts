@@ -34,7 +34,7 @@ async function read(files: Attachments, attachment: Attachment): Promise<Buffer>
 
 const codeOf = (refused: Promise<unknown>) => refused.then(() => 'done', (error) => error.code) // biome-ignore format: one thing
 
-/** Returns a `fetch` that counts the requests for chunks and calls `beside` for each. */
+/** Returns a `fetch` that counts chunk requests and calls `beside` for each. */
 function counting(place: Place, beside: (count: number) => void = () => undefined) {
   const counted = { puts: 0, gets: 0 }
   const call = (url: string, init: RequestInit) => {

@@ -1,6 +1,6 @@
 /**
- * Tests P10 and the logs. Plants secrets in every input of a broker, then searches for them in every output and in the
- * database. Secrets that the broker must never hold are also searched for in the memory of the process.
+ * Tests P10 and the logs. Plants secrets in every input of a broker, then searches its output and database, and for
+ * secrets that it must never hold, its memory.
  */
 
 import { randomUUID } from 'node:crypto'
@@ -35,15 +35,15 @@ const secrets = {
   password: mark('password').replaceAll('-', ''),
   garbage: mark('garbage'),
 }
-/** Strings that the broker receives unencrypted and stores. They show that the searches work. */
+/** Strings that the broker stores unencrypted, which show that the searches work. */
 const open = { summary: mark('summary'), group: mark('group') }
 
 let world: World
 let receiver: SpanReceiver
 let places: Place[]
-/** Secrets that the broker must never hold in any form: sealed contents and sealing keys. */
+/** Secrets that the broker must never hold: sealed contents and sealing keys. */
 const sealed: Canary[] = []
-/** Secrets that the broker must hold for a while but never writes to a log or table. */
+/** Secrets that the broker must hold for a while, but never log or store. */
 const passing: Canary[] = []
 let answers = ''
 
@@ -83,7 +83,7 @@ afterAll(async () => {
   await receiver[Symbol.asyncDispose]()
 })
 
-/** Sends one sealed value of each kind. One body makes its recipient throw an error that quotes it. */
+/** Sends a sealed value of each kind. One recipient throws an error that quotes it. */
 async function talk(alice: Peer, bob: Peer): Promise<void> {
   const heard: string[] = []
   bob.onEphemeral(({ body }) => void heard.push(Buffer.from(body).toString()))
@@ -118,7 +118,7 @@ async function poll(from: Place, to: Place): Promise<HttpPeer> {
   return peer
 }
 
-/** Sends every value that a broker might quote in an error. */
+/** Sends every value that an error might quote. */
 async function provoke(place: Place, { token }: HttpPeer): Promise<void> {
   const url = httpUrl(place)
   const Authorization = `Bearer ${token}`
@@ -143,10 +143,7 @@ async function provoke(place: Place, { token }: HttpPeer): Promise<void> {
   await endConnections()
 }
 
-/**
- * Terminates the database connections, because a driver's error contains the statement, its parameters and the server's
- * address.
- */
+/** Terminates the connections, because a driver's error quotes statement, parameters and address. */
 async function endConnections(): Promise<void> {
   await world.db.run(
     (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity

@@ -1,4 +1,4 @@
-/** For tests: planted secrets, and a search of every place that must not contain them. */
+/** Plants secrets for tests, and searches every place that must not contain them. */
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { type FileHandle, open, readFile } from 'node:fs/promises'
@@ -6,13 +6,13 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import type { ScratchDatabase } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
 
-/** A secret in all the encodings in which it could be written. */
+/** A secret in every encoding in which it might be written. */
 export interface Canary {
   readonly name: string
   readonly forms: readonly Buffer[]
 }
 
-/** In memory, a character takes one or two bytes. */
+/** Returns a text's encodings. In memory, a character takes one or two bytes. */
 export const textCanary = (name: string, text: string): Canary => ({
   name,
   forms: [Buffer.from(text), Buffer.from(text, 'utf16le')],
@@ -24,13 +24,13 @@ export function bytesCanary(name: string, bytes: Uint8Array): Canary {
   return { name, forms: [raw, ...[...new Set(texts)].map((text) => Buffer.from(text))] }
 }
 
-/** Returns the names of the secrets that the bytes contain. */
+/** Returns the names of the secrets in these bytes. */
 export function foundIn(haystack: string | Buffer, canaries: readonly Canary[]): string[] {
   const bytes = typeof haystack === 'string' ? Buffer.from(haystack) : haystack
   return canaries.filter(({ forms }) => forms.some((form) => bytes.includes(form))).map(({ name }) => name)
 }
 
-/** Reads every row of every table as Postgres prints it, with bytes as hex. */
+/** Returns every row of every table as Postgres prints it. */
 export async function databaseText(db: Database): Promise<{ text: string; tables: string[] }> {
   const tables = await db.run(
     (sql) => sql<{ name: string }[]>`select format('%I.%I', table_schema, table_name) as name
@@ -44,7 +44,7 @@ export async function databaseText(db: Database): Promise<{ text: string; tables
   return { text, tables: tables.map(({ name }) => name) }
 }
 
-/** Returns the row with byte columns decoded, because text in them must be found too. */
+/** Returns the row with byte columns decoded. */
 const unescaped = (row: string): string =>
   [...row.matchAll(/\\x([0-9a-f]+)/g)].map(([, hex]) => Buffer.from(hex!, 'hex').toString('latin1')).join('\n')
 
@@ -52,15 +52,12 @@ export const CAN_READ_MEMORY = existsSync('/proc/self/mem')
 
 const PAGE_BYTES = 4_096
 const CHUNK_PAGES = 4_096
-/** Bits 63 and 62 in the last byte of a pagemap entry: the page is in memory, or swapped out. */
+/** The pagemap bits (63 and 62) of pages in memory or swapped out. */
 const HELD = 0xc0
 const READABLE = /^([0-9a-f]+)-([0-9a-f]+) r\S+ \S+ \S+ \S+\s*(.*)$/
 const OF_THE_KERNEL = /^\[v|^\/dev/
 
-/**
- * Returns the names of the secrets found in the memory of a process. Reads every page that the process holds: heap,
- * stacks, kernel buffers, and freed memory that is not overwritten yet.
- */
+/** Returns the names of the secrets in a process's memory: heap, stacks, kernel buffers and freed memory. */
 export async function foundInMemory(
   pid: number,
   canaries: readonly Canary[],
@@ -85,10 +82,7 @@ interface PageRun {
   readonly count: number
 }
 
-/**
- * Groups neighbouring pages that are present. A heap reserves far more than it uses, and that would be too much to
- * read.
- */
+/** Groups neighbouring present pages, because a heap reserves far more than it uses. */
 async function heldRuns(pid: number, pages: FileHandle): Promise<PageRun[]> {
   const runs: PageRun[] = []
   for (const line of (await readFile(`/proc/${pid}/maps`, 'utf8')).split('\n')) {
@@ -114,14 +108,14 @@ async function heldOf(pages: FileHandle, from: number, to: number): Promise<Page
   return runs
 }
 
-/** Reads a range. Returns nothing if the range has been unmapped since then. */
+/** Reads a range; nothing if it has been unmapped. */
 async function readRun(memory: FileHandle, { from, count }: PageRun): Promise<Buffer> {
   const chunk = Buffer.alloc(count * PAGE_BYTES)
   const read = await memory.read(chunk, 0, chunk.length, from * PAGE_BYTES).catch(() => ({ bytesRead: 0 }))
   return chunk.subarray(0, read.bytesRead)
 }
 
-/** Creates a database with a role that logs in with this password. */
+/** Creates a database and a role with this password. */
 export async function roleWithPassword(password: string): Promise<ScratchDatabase> {
   const scratch = await scratchDatabase()
   const role = `canary_${randomUUID().slice(0, 8)}`

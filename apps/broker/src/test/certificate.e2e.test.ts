@@ -31,7 +31,7 @@ async function clusterKey(folder: string): Promise<{ path: string; signing: Sign
   return { path, signing }
 }
 
-/** Starts a shard with a certificate. The certificate contains the port, so the port must be known before the start. */
+/** Starts a shard with a certificate, which contains the port. */
 async function certifiedShard(world: World, cluster: SigningKeys, folder: string): Promise<BrokerProcess> {
   const keyed = { ...DIALABLE, BROKER_KEY_FILE: await brokerKeyFile(folder) }
   const before = await world.secondShard(keyed)
@@ -43,7 +43,7 @@ async function certifiedShard(world: World, cluster: SigningKeys, folder: string
   return world.secondShard({ ...keyed, ...place, BROKER_CERTIFICATE_FILE: path })
 }
 
-/** Returns the address to which the first broker redirects this peer, or undefined. */
+/** Returns where the first broker redirects this peer, if anywhere. */
 async function homeOf(place: Place): Promise<string | null> {
   const client = await WireClient.open(place.url)
   client.send(authFrame(place, await client.next('hello')))
@@ -65,7 +65,7 @@ test('peers follow a redirect to it and dial it directly, and it admits new memb
   const seen: string[] = []
   await using followed = await connect({ ...admin, onEvent: ({ type }) => void seen.push(type) })
   expect(seen[0]).toBe('moved')
-  expect(['connected', 'moved']).toContain(seen[1]) // The shard may not have read the pin yet and may redirect back.
+  expect(['connected', 'moved']).toContain(seen[1]) // A shard that has not read the pin may redirect back.
   const { brokerKey, meshId, identity } = placeAt(shard, admin)
   const invite = createInvite(identity.signing, { url: shard.shardUrl, brokerKey, meshId })
   const newMember = generateIdentity()

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { World } from './world.ts'
 
 const CLIENTS = 25
-/** Each peer is served where it connects, so that a peer's next session can be at another broker. */
+/** Serves each peer where it connects, so that its next session can be at another broker. */
 const ANYWHERE = { PLACEMENT: 'any', REBALANCE: 'off' }
 
 test('messages settled before close() are not delivered again, whichever broker the peer reconnects to', async () => {

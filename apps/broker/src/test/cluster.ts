@@ -1,11 +1,11 @@
-/** For tests: several brokers on one database, each with an address that peers can dial. */
+/** Provides tests with several brokers on one database, each with its own address. */
 import type { MeshId } from '@sealpost/std'
 import { listShards } from '@sealpost/store'
 import { type BrokerProcess, type Environment, until } from './process.ts'
 import { authFrame, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
-/** A public URL with port 0, which the broker replaces with the port that it has opened. */
+/** A public URL whose port the broker replaces with its own. */
 const DIALABLE: Environment = { PUBLIC_URL: 'ws://127.0.0.1:0' }
 
 export const placeAt = (broker: BrokerProcess, place: Place): Place => ({ ...place, url: broker.shardUrl })
@@ -43,7 +43,7 @@ export class Cluster implements AsyncDisposable {
     return next
   }
 
-  /** Returns the broker that serves the mesh, regardless of which one its peers dial. */
+  /** Returns the mesh's home, whichever broker its peers dial. */
   async homeOf(meshId: MeshId): Promise<BrokerProcess> {
     const [first] = this.brokers
     const place = placeAt(first!, await this.world.enrol(meshId))
@@ -58,10 +58,7 @@ export class Cluster implements AsyncDisposable {
     await this.world[Symbol.asyncDispose]()
   }
 
-  /**
-   * Returns whether every broker knows `count` brokers. This takes a while, because a broker renews its lease and reads
-   * the others only every two seconds.
-   */
+  /** Returns whether every broker knows `count` brokers, which takes up to two seconds. */
   private async know(count: number): Promise<boolean> {
     const live = (await listShards(this.world.db)).filter(({ leaseMs }) => leaseMs > 0)
     if (live.length !== count) return false

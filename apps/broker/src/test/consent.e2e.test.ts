@@ -17,7 +17,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const NOT_ALLOWED = { code: 'not_allowed', isRetryable: false }
 
-/** Connects a peer whose consent is tested, and two peers that want to write to it. */
+/** Connects a peer with a consent, and two that write to it. */
 async function scene() {
   const [owner, friend, stranger] = await world.enrolMany(3)
   return { owner, friend, stranger }
@@ -28,7 +28,7 @@ async function update(place: Place, change: Parameters<Peer['updateConsent']>[0]
   return await peer.updateConsent(change)
 }
 
-/** Sends once on each path and returns the codes of the replies. */
+/** Sends once on each path. Returns the reply codes. */
 async function waysOf(from: Place, to: Place): Promise<string[]> {
   const client = await WireClient.enter(from, { form: 'json' })
   const [plain, whispered] = [envelopeTo(to, { isHead: true }), envelopeTo(to)]
@@ -48,7 +48,7 @@ test('an unknown sender is refused under `contacts`, and accepted once it is all
   expect(await waysOf(stranger, owner)).toEqual(['stored', 'no_responder', 'stored'])
   await update(owner, { policy: 'contacts', allow: [keyOf(friend)] })
   expect(await waysOf(friend, owner)).toEqual(['stored', 'no_responder', 'stored'])
-  // No recipient was online for the ephemeral message, but the reply must not reveal that to an unknown sender.
+  // The reply must not reveal to a stranger that no recipient was online.
   expect(await waysOf(stranger, owner)).toEqual(['not_allowed', 'no_responder', 'not_allowed'])
   await update(owner, { allow: [keyOf(stranger)] })
   expect(await waysOf(stranger, owner)).toEqual(['stored', 'no_responder', 'stored'])

@@ -1,4 +1,4 @@
-/** Tests the console in Chromium, on a broker with one mesh that is behind, one that is waiting, and one that is fine. */
+/** Tests the console in Chromium, with a mesh that is behind, one that waits and one that is fine. */
 
 import type { Overview } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
@@ -59,7 +59,7 @@ async function send(meshId: MeshId, to: Place, count: number): Promise<void> {
   for (let i = 0; i < count; i++) await peer.send(to.identity.signing.publicKey, `message ${i}`)
 }
 
-/** Turns two waiting deliveries into dead letters, as if they had used up their attempts. */
+/** Turns two waiting deliveries into dead letters, as after their last attempt. */
 const bury = (meshId: MeshId) =>
   world.db.run(
     (sql) => sql`
@@ -68,7 +68,7 @@ const bury = (meshId: MeshId) =>
       from message_queue where mesh_id = ${meshId}::uuid limit 2`,
   )
 
-/** Inserts an expired dead letter, which cannot be redriven. */
+/** Inserts an expired dead letter, which can't be redriven. */
 const expire = () =>
   world.db.run(
     (sql) => sql`
@@ -84,7 +84,7 @@ async function linkFor(scope: 'read' | 'operate'): Promise<string> {
 
 interface Window {
   readonly page: Page
-  /** Errors, warnings and violations of the content security policy, none of which a page may log. */
+  /** Errors, warnings and violations of the content security policy. */
   readonly complaints: string[]
 }
 
@@ -110,7 +110,7 @@ const goTo = async (page: Page, view: string) => {
   await page.getByRole('heading', { level: 1, name: view }).waitFor()
 }
 
-/** Returns the serious accessibility violations that axe finds. */
+/** Returns serious accessibility violations, according to axe. */
 async function seriousFaults(page: Page): Promise<string[]> {
   await page.evaluate(axe.source)
   const { violations } = (await page.evaluate('axe.run()')) as axe.AxeResults
@@ -180,7 +180,7 @@ test('a chart draws no line across minutes without samples', async () => {
   await context.close()
 })
 
-/** A browser expression for whether the middle tenth of the latency chart contains any colour other than grey. */
+/** Evaluates to whether the middle tenth of the latency chart has a colour. */
 const COLOURED_AT_MIDDLE = `(() => {
   const canvas = document.querySelectorAll('.plot canvas')[1]
   const { data } = canvas.getContext('2d').getImageData(canvas.width * 0.5, 0, canvas.width * 0.1, canvas.height)
@@ -191,7 +191,7 @@ const COLOURED_AT_MIDDLE = `(() => {
   return false
 })()`
 
-/** A browser expression for whether each chart contains any colour other than grey. */
+/** Evaluates to whether each chart has a colour. */
 const COLOURED = `[...document.querySelectorAll('.plot canvas')].map((canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
   for (let i = 0; i < data.length; i += 4) {

@@ -1,4 +1,4 @@
-/** Tests delivery to recipients that are absent, slow or unresponsive, or that report a failure. */
+/** Tests delivery to absent, slow, unresponsive and failing recipients. */
 import { connect, type Message, type Peer } from '@sealpost/sdk'
 import { test as base, describe, expect } from 'vitest'
 import { until } from './process.ts'
@@ -8,12 +8,12 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests only wait for the broker, so they run concurrently. */
+/** Tests mostly wait, so they run concurrently. */
 const test = base.concurrent
 
 const numbers = (count: number, from = 0) => Array.from({ length: count }, (_, i) => String(from + i))
 
-/** Returns a list of the bodies that a peer handles. */
+/** Returns the bodies that a peer handles, as they arrive. */
 function collect(peer: Peer): string[] {
   const texts: string[] = []
   peer.onMessage((message) => void texts.push(message.text()))
@@ -70,7 +70,7 @@ test('H56: a client that never reads takes up a bounded amount of memory, loses 
   const bystander = await world.wire(other)
   const [first] = await store(sender, other, 1)
   expect((await bystander.deliveries(1))[0]!.envelopeId).toBe(first)
-  // Uncollected garbage does not count.
+  // garbage does not count
   await until('it grew by less than 100 MB', () => rssMb(world.broker.pid) - rssBefore < 100)
   expect(await world.broker.metric('sealpost_deliveries_pushed_total')).toBeLessThan(200)
   expect(await world.count('message_queue')).toBeGreaterThanOrEqual(1000)
@@ -103,7 +103,7 @@ test('a client that stops reading for a while resumes where it was, in the same 
 })
 
 test('H92: a push that a full socket refuses ends the session and is delivered in order in the next one', async () => {
-  await using world = await World.open({ HEARTBEAT_MS: '120000' }) // the client's silence must not end the session first
+  await using world = await World.open({ HEARTBEAT_MS: '120000' }) // a silent client must not end the session first
   const place = await world.enrol()
   const sender = await world.wire()
   const deaf = await world.wire(place)
@@ -111,11 +111,9 @@ test('H92: a push that a full socket refuses ends the session and is delivered i
   await deaf.deliveries(3)
   deaf.pause()
   const peers = Array(256).fill(place.identity.signing.publicKey)
-  // Each reply is about 36 KB. The socket buffers of both kernels hold 10 MB or more, and the broker's buffer another 4
-  // MB.
+  // Replies of 36 KB must fill the kernels' socket buffers, 10 MB or more, and the broker's 4 MB.
   const ended = () => world.broker.metric('sealpost_sessions_closed_total{code="slow_consumer"}')
-  // Stays below the session's maximum request rate; otherwise, the session would end before the replies fill its
-  // socket.
+  // stays below the request rate, which would end the session first
   const fromMs = performance.now()
   const allowed = () => 380 + ((performance.now() - fromMs) / 1000) * 15
   const during: string[] = []
@@ -138,8 +136,7 @@ test('each envelope from a sender that reads no acks is stored once, however oft
   deaf.pause()
   const items = Array.from({ length: 500 }, () => envelopeTo(to))
   for (let i = 0; i < 20; i++) deaf.send(sendFrame(...items))
-  // If an envelope is resent during the commit of its first copy, the outcome is open. The broker asks for that
-  // envelope again, and for everything after it.
+  // A resend during its first copy's commit has an open outcome: the broker may request it and its successors again.
   const answers = ['accepted', 'duplicate', 'refused'] as const
   const count = async () => {
     const counts = answers.map((name) => world.broker.metric(`sealpost_envelopes_${name}_total`))
@@ -202,7 +199,7 @@ test('a delivery not settled within its lease is pushed again as attempt 2', asy
 })
 
 describe('a retried delivery', () => {
-  // A poll would also redeliver the message, but much later.
+  // Polls that would redeliver the message too late.
   const SLOW_POLL = { POLL_MS: '600000', LEASE_MS: '300000' }
 
   test.each([0, 300])('comes back after %i ms by itself', async (afterMs) => {
@@ -270,7 +267,7 @@ test('H93: after the maximum number of failed attempts a delivery becomes a dead
   for (const attempt of [1, 2]) {
     const [delivery] = await recipient.deliveries(1)
     expect(delivery!.attempt).toBe(attempt)
-    // The sweep finds the delivery during the second pause.
+    // The sweep must find the delivery during the second pause.
     recipient.send({ type: 'retry', items: [{ id: delivery!.id, afterMs: attempt === 1 ? 0 : 600_000 }] })
   }
   await until('it is a dead letter', async () => (await world.count('dead_letter')) === 1)
@@ -284,7 +281,7 @@ test('H93: after the maximum number of failed attempts a delivery becomes a dead
   const [next] = await store(sender, place, 1)
   expect((await recipient.deliveries(1))[0]!.envelopeId).toBe(next)
   const moved = () => world.broker.metric('sealpost_deliveries_moved_total{reason="strikes"}')
-  // The broker increments the counter when the sweep returns, which is after the row becomes visible.
+  // The counter increases only after the row becomes visible.
   await until('the broker has counted it', async () => (await moved()) === 1)
 })
 
@@ -329,7 +326,6 @@ describe('with the default limits', () => {
   })
 })
 
-/** Returns the resident memory of a child process. */
 function rssMb(pid: number): number {
   const { stdout } = Bun.spawnSync(['ps', '-o', 'rss=', '-p', String(pid)])
   return Number(stdout.toString()) / 1024
@@ -353,7 +349,7 @@ test('deliveries that a client settles before closing are not pushed again, even
     await next(life)
     await life.close()
     const later = await connect(place)
-    await sender.send(later.key, 'second') // a delivery that was settled but is still queued would arrive first
+    await sender.send(later.key, 'second') // a settled delivery that is still queued would arrive first
     await next(later)
     await later.close()
   }

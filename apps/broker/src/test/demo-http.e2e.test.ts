@@ -1,4 +1,4 @@
-/** Tests the broker's responses at `/demo`, and the origins that may connect while the demo is on. */
+/** Tests the responses at `/demo`, and the origins that may connect. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { World } from './world.ts'

@@ -12,7 +12,7 @@ import type { World } from './world.ts'
 const isMissing = chromiumPath === null && process.env.CI !== 'true'
 if (isMissing) process.stdout.write('skipped: the demo in a browser, for there is no Chromium here\n')
 const test = base.skipIf(isMissing)
-vi.setConfig({ testTimeout: 300_000 }) // Each test opens several windows; each wait ends within a minute.
+vi.setConfig({ testTimeout: 300_000 }) // each test opens several windows, and each wait takes up to a minute
 
 const shared = sharedWorlds()
 let browser: Browser
@@ -49,12 +49,12 @@ async function newPerson(name: string, options = {}): Promise<Person> {
   return person
 }
 
-/** Opens the windows of two users, each showing the conversation with the other user. */
+/** Opens two users' windows, each with the conversation. */
 async function pair(): Promise<{ bea: Person; cem: Person }> {
   const bea = await newPerson('bea')
   const cem = await newPerson('cem')
   await cem.select('bea')
-  await bea.page.reload() // otherwise, the page requests the list only every ten seconds
+  await bea.page.reload() // otherwise, the page refreshes the list after ten seconds
   await bea.select('cem')
   return { bea, cem }
 }
@@ -248,7 +248,7 @@ test('the page informs a revoked user, who can delete all local data; other user
   await cem.page.getByRole('button', { name: 'Delete all data in this browser' }).click()
   await cem.page.getByRole('heading', { name: 'You need an invite' }).waitFor()
   const databases = 'indexedDB.databases().then((all) => all.map(({ name }) => name))'
-  expect(await cem.page.evaluate(databases)).toEqual(['sealpost demo']) // the profile exists again, but it is empty
+  expect(await cem.page.evaluate(databases)).toEqual(['sealpost demo']) // the profile exists again, but is empty
   await bea.page.reload()
   await bea.select('cem')
   await bea.page.getByText('This member has left the mesh.').waitFor()

@@ -1,7 +1,4 @@
-/**
- * Tests how several devices of one user join, which messages they receive, how they are removed, and what they are not
- * allowed to do.
- */
+/** Tests how a user's devices join, receive messages and are removed, and what they may not do. */
 
 import {
   bindBoxKey,
@@ -119,7 +116,7 @@ test('a removed device is disconnected at once, and its frames are no longer acc
   await expect(bob.send(phone.key, 'too late')).rejects.toMatchObject({ code: 'unknown_recipient' })
   await expect(connect(place)).rejects.toMatchObject({ code: 'revoked' })
   await usersOf(alice).removeDevice(phone.key)
-  // The label is available again, but the old invite is still invalid.
+  // The label is free again, but the old invite stays invalid.
   expect(await deviceOf(alice, 'phone')).toMatchObject({ name: expect.stringMatching(/\/phone$/) })
   await expect(usersOf(alice).removeDevice(bob.key)).rejects.toMatchObject({ code: 'unknown_device' })
   await Promise.all([alice.close(), bob.close()])
@@ -133,7 +130,7 @@ test('allowing or blocking a user covers all devices, on both sides', async () =
   for (const from of [alice, phone])
     for (const to of [bob, bobs])
       await expect(from.send(to.key, 'hello')).rejects.toMatchObject({ code: 'not_allowed' })
-  // Allowing the key of a device allows its user; the reply contains the user's key.
+  // Allowing a device allows its user.
   expect(await bob.updateConsent({ allow: [phone.key] })).toMatchObject({ allowed: [alice.key] })
   for (const from of [alice, phone]) for (const to of [bob, bobs]) await from.send(to.key, 'hello')
   await bobs.send(bob.key, 'between two of my own')
@@ -152,7 +149,7 @@ test('revoking a user revokes all its devices', async () => {
   await Promise.all([admin.close(), bob.close()])
 })
 
-/** Returns an `enrolDevice` that is valid for this greeting, unless another statement or transcript is given. */
+/** Returns a valid `enrolDevice`, unless a statement or transcript is given. */
 function enrolFrame(
   invite: string,
   hello: FrameOf<'hello'>,
@@ -277,7 +274,7 @@ test('a removal that the user did not sign removes no device', async () => {
   expect([statements.length, ended.length]).toEqual([1, 0])
 })
 
-/** Simulates a dishonest broker by changing the statement in its table. */
+/** Replaces the statement in the table, as a dishonest broker could. */
 async function handOut(device: PeerKey, statement: Uint8Array): Promise<void> {
   await world.db.run(
     (sql) => sql`update device d set statement = ${statement as never}, removal = null from member m

@@ -48,9 +48,7 @@ function firstText(peer: Peer): Promise<string> {
   return new Promise((resolve) => peer.onMessage((message) => resolve(message.text())))
 }
 
-/**
- * Returns an `enrol` that is valid for this greeting, except for the given changes to the sent or the signed fields.
- */
+/** Returns a valid `enrol`, except for changes to sent or signed fields. */
 function enrolFrame(
   text: string,
   hello: FrameOf<'hello'>,

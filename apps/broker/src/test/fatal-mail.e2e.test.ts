@@ -1,4 +1,4 @@
-/** Tests a message that crashes its recipient's process each time it is delivered. */
+/** Tests a message that crashes its recipient's process at each delivery. */
 import { join } from 'node:path'
 import { connect } from '@sealpost/sdk'
 import { toHex } from '@sealpost/std'
@@ -10,10 +10,10 @@ const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/fra
 const FATAL = 'fatal'
 const BEFORE = ['1', '2', '3']
 const AFTER = ['4', '5', '6']
-/** The fatal message needs five runs with other messages and two alone. Each earlier message may need as many. */
+/** The maximum number of runs: the message needs seven, and earlier ones may need as many. */
 const RUNS_MAX = 30
 
-/** Runs the program until it ends or has received the last message. Returns the messages that it received. */
+/** Runs the program until it ends or receives the last message. Returns what it received. */
 async function run({ identity: { signing, box }, ...place }: Place): Promise<string[]> {
   const secrets = { signing: toHex(signing.secretKey.subarray(0, 32)), box: toHex(box.secretKey) }
   const words = [process.execPath, PROGRAM, JSON.stringify({ ...place, ...secrets }), FATAL]

@@ -1,4 +1,4 @@
-/** Tests that a bug in the broker is reported to the affected client, and that no other client notices it. */
+/** Tests that a bug in the broker is reported to the affected client and unnoticed by others. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { FAULT_TTL_SECONDS } from './fault.ts'

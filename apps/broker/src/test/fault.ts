@@ -1,6 +1,5 @@
 /**
- * For tests: plants a bug in the broker into which this module is preloaded. An envelope with a certain time to live
- * triggers the bug.
+ * Plants a bug, for tests, in the broker that preloads this module. Envelopes with a certain time to live trigger it.
  */
 import { Engine } from '@sealpost/core'
 import type { ClientFrame } from '@sealpost/protocol'

@@ -1,7 +1,4 @@
-/**
- * Tests promises P1–P8 and P14 when components fail under traffic: every acked message reaches the application once and
- * in order, and the broker recovers fully.
- */
+/** Tests P1–P8 and P14 while components fail under traffic: every acked message arrives once and in order. */
 import { rm } from 'node:fs/promises'
 import { startEmbedded } from '@sealpost/embedded-pg'
 import { generateIdentity } from '@sealpost/identity'
@@ -14,10 +11,10 @@ import { until } from './process.ts'
 import { authFrame, envelopeTo, sendFrame, WireClient } from './wire.ts'
 import { temporaryFolder, World } from './world.ts'
 
-/** Messages in flight per peer; enough to keep the traffic flowing on every machine and broker. */
+/** The messages in flight per peer, enough to keep the traffic flowing. */
 const IN_FLIGHT = 300
 
-/** Peers that send to each other continuously until `expectWhole` is called, with a record of the arrivals. */
+/** Peers that send to each other until `expectWhole` is called. */
 class Traffic {
   acked = 0
   private isOver = false
@@ -39,7 +36,7 @@ class Traffic {
     return new Traffic(await Promise.all(places.map((place) => connect(place))))
   }
 
-  /** Waits until `count` more messages are acked. */
+  /** Waits for `count` more acks. */
   async flows(count: number): Promise<void> {
     const goal = this.acked + count
     while (this.acked < goal) await new Promise<void>((resolve) => this.watchers.add(resolve))
@@ -49,7 +46,7 @@ class Traffic {
     return this.peers.reduce((sum, peer) => sum + peer.counters.resent, 0)
   }
 
-  /** Expects that all messages were accepted, and that each was handled once, in the order of its pair of peers. */
+  /** Expects that all messages were accepted and handled once, in order. */
   async expectWhole(): Promise<void> {
     this.isOver = true
     await Promise.all(this.sending)
@@ -128,7 +125,7 @@ async function terminateBackends(world: World): Promise<number> {
   return rows.length
 }
 
-/** Checks that every pool has working connections again, by writing, claiming and looking up. */
+/** Checks that every pool works again. */
 async function expectAlive(world: World): Promise<void> {
   const [from, place] = [await WireClient.enter(await world.enrol()), await world.enrol()]
   for (let i = 0; i < 6; i++) {
@@ -159,7 +156,7 @@ test.concurrent('Postgres is killed and restarted: the broker waits and then con
   await traffic.close()
 })
 
-/** Checks that a new client during the outage is asked to retry, and is not refused as if its key were wrong. */
+/** Checks that a new client is asked to retry during the outage. */
 async function expectTryLater(world: World): Promise<void> {
   const client = await WireClient.open(world.broker.url)
   client.send(authFrame(world.place(generateIdentity()), await client.next('hello')))
@@ -231,7 +228,7 @@ test.concurrent('a second signal ends the broker at once', async () => {
   await release()
 })
 
-/** Creates a settle that can't be committed before `release` is called, so that the shutdown takes that long. */
+/** Creates a settle that can't be committed before `release`, so that the shutdown waits. */
 async function holdSettlement(world: World) {
   const [place, to] = await world.enrolMany(2)
   const [sender, recipient] = [await WireClient.enter(place), await WireClient.enter(to)]

@@ -1,4 +1,4 @@
-/** Tests invalid requests from members: each is refused with its code, loses nothing, and affects no other client. */
+/** Tests invalid requests from members: each is refused with its code and affects nothing else. */
 import type { ClientFrame, FrameOf, NackCode } from '@sealpost/protocol'
 import type { DeliveryId, PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -16,7 +16,7 @@ afterAll(async () => {
   await world[Symbol.asyncDispose]()
 })
 
-/** Expects a live process, undisturbed sessions, and none of the input in the log. */
+/** Expects a live process, undisturbed sessions, and no input in the log. */
 async function expectNoHarm(secret?: string): Promise<void> {
   await bystander.echo()
   expect(world.broker.isAlive).toBe(true)

@@ -1,4 +1,4 @@
-/** Tests groups through a running broker: one body, an envelope for each member, and nothing for removed members. */
+/** Tests groups through a running broker: one body, and an envelope for each current member. */
 
 import { changeGroup, createGroup, endGroup, type GroupStatement, readGroup } from '@sealpost/identity'
 import { groupsOf, type PendingGroupSend } from '@sealpost/sdk/groups'
@@ -18,7 +18,7 @@ const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
 const enterAll = (world: World, places: readonly Place[]) =>
   Promise.all(places.map((place) => Member.enter(world, place)))
 
-/** Returns the result for each member: `stored`, or the code of its refusal. */
+/** Returns each member's result: `stored`, or the refusal's code. */
 async function faresOf({ stored }: PendingGroupSend): Promise<Record<PeerKey, string>> {
   const outcomes = await stored
   return Object.fromEntries(outcomes.map(({ peer, error }) => [peer, error?.code ?? 'stored']))
@@ -35,7 +35,7 @@ async function bytesStored({ db, meshId }: World) {
   return row!
 }
 
-/** Sends one member a broadcast that was sealed for this roster. */
+/** Sends one member a broadcast sealed for this roster. */
 function say(client: WireClient, { groupId: group, epoch: rosterEpoch }: Roster, to: Place): void {
   const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
   const envelopes = [envelopeTo(to, { isHead: true })]
@@ -105,8 +105,7 @@ describe('a removed member', () => {
     world.broker.signal('SIGKILL')
     await until('bob is alone', () => !bob.peer.isOnline)
     const posted = await atBob.send('to whom it may concern')
-    // Bob is closed before the broker returns; otherwise, he might reconnect first and send with the roster that is
-    // still current.
+    // Bob could reconnect first and send with a current roster, so close him.
     await bob.peer.close()
     await posted.stored
     await world.restart()
@@ -133,7 +132,7 @@ describe('a broker that colludes with a member', () => {
     await (await one.send('for one')).stored
     await (await two.send('for two')).stored
     await (await one.send('left alone')).stored
-    // Swaps the bodies of the first two messages.
+    // Swap the bodies of the first two messages.
     await world.db.run(
       (sql) => sql`
         with b as (select body_id, (select min(id) from message_queue m where m.body_id = s.body_id) as id

@@ -1,4 +1,4 @@
-/** Tests which clients may open a session, and that all others learn as little as possible. */
+/** Tests which clients may open a session, and that others learn as little as possible. */
 import { generateIdentity } from '@sealpost/identity'
 import { clientForms, type Form } from '@sealpost/protocol'
 import { connect } from '@sealpost/sdk'
@@ -14,7 +14,7 @@ beforeAll(async () => {
 })
 afterAll(() => world[Symbol.asyncDispose]())
 
-/** Returns the code in the last frame and the one in the close. */
+/** Returns the codes of the last frame and of the close frame. */
 async function endOf(client: WireClient) {
   const { code, retryAfterMs, reason } = await client.next('refused')
   return { refused: { code, retryAfterMs, reason }, closing: await client.closed }

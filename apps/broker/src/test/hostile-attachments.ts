@@ -13,12 +13,11 @@ interface Scene {
   readonly place: Place
   readonly peer: HttpPeer
   readonly arena: Arena
-  /** The URL of the mesh's attachments. */
   readonly url: string
   readonly id: string
 }
 
-/** Runs `act` with a peer that has an attachment of two chunks which only that peer may access. */
+/** Runs `act` with a peer that has a private attachment of two chunks. */
 const withRoom = (act: (scene: Scene) => Promise<Answer>): Act => async (arena) => {
   const place = await arena.world.enrol()
   const peer = await HttpPeer.enter(place)

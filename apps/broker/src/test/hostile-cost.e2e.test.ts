@@ -1,7 +1,6 @@
 /**
- * Tests that the cost of a hostile input grows linearly. Four times the size may cost up to eight times as much; quadratic
- * processing would cost sixteen times as much. The unit is the CPU time of the broker's main thread, which a busy machine hardly
- * changes.
+ * Tests that the cost of a hostile input grows linearly. Four times the size may take eight times as much CPU time of
+ * the broker's main thread; quadratic processing would take sixteen times.
  */
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -19,7 +18,7 @@ beforeAll(async () => {
 })
 afterAll(() => arena[Symbol.asyncDispose]())
 
-/** Sends an input of this size in a JSON session, and waits for the reply. */
+/** Sends an input of this size, and waits for the reply. */
 type Say = (client: WireClient, size: number) => Promise<unknown>
 
 const ended =
@@ -76,10 +75,7 @@ test.skipIf(process.platform !== 'linux').each<[string, (size: number) => string
   await expectFair((size) => cost(() => ask(size)), 2500)
 })
 
-/**
- * Runs trials in pairs until one pair passes. Disturbances such as garbage collection only add time to a trial, and no
- * pair with quadratic growth passes.
- */
+/** Runs trials until one pair passes. Disturbances only add time, and no quadratic pair passes. */
 async function expectFair(costOf: (size: number) => Promise<number>, size: number): Promise<void> {
   await costOf(size * TIMES)
   const ratios: number[] = []
@@ -98,7 +94,6 @@ async function said(say: Say, size: number): Promise<number> {
   return spent
 }
 
-/** Returns the CPU time of the broker's main thread, in ns. */
 async function cost(act: () => Promise<unknown>): Promise<number> {
   const spent = () => Number(readFileSync(`/proc/${arena.world.broker.pid}/schedstat`, 'utf8').split(' ')[0])
   const before = spent()

@@ -5,7 +5,7 @@ import { type Arena, below, belowText, closing, early, hostileRows, inBinary, in
 import { authFrame, envelopeTo, maskedFrame, sendFrame, WireClient } from './wire.ts'
 
 const FIN = 0x80
-/** Returns one WebSocket frame with any first byte, either whole or a fragment. */
+/** Returns a WebSocket frame with this first byte. */
 const raw = (first: number, payload: Uint8Array = new Uint8Array()): Uint8Array => {
   const frame = maskedFrame(0, payload)
   frame[0] = first

@@ -23,7 +23,7 @@ const postRaw = (headers: readonly string[], body: string) =>
     return statusOf(await rawHttp(world.broker.port, request))
   })
 
-/** Reports whether a foreign page could read the response. */
+/** Returns whether a foreign page could read the response. */
 const asPage =
   (request: string, ...headers: string[]): Act =>
   async ({ world }) => {

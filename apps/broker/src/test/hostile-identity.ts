@@ -6,14 +6,14 @@ import { revokeMember } from '@sealpost/store/testing'
 import { type Arena, auth, authAnswer, authText, closing, hostileRows } from './hostile.ts'
 import { authFrame, randomMesh, WireClient } from './wire.ts'
 
-/** Points of order 1, 2, 4 and 8. Under such a key, one signature is valid for at least every eighth message. */
+/** Points of order 1, 2, 4 and 8, under which at least every eighth message has one signature. */
 const SMALL_ORDER = [
   `01${'00'.repeat(31)}`,
   `ec${'ff'.repeat(30)}7f`,
   '00'.repeat(32),
   'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a',
 ] as PeerKey[]
-/** The order of the ed25519 group, little-endian. Adding it to S does not change the equation. */
+/** The order of the ed25519 group, little-endian, which can be added to S. */
 const GROUP_ORDER = 2n ** 252n + 27742317777372353535851937790883648493n
 
 const key = (text: string) => authText((wire) => wire.replace(/("peerKey":)"[^"]*"/, `$1${text}`))
@@ -64,7 +64,7 @@ function smallOrder(peerKey: PeerKey) {
     const forged: Identity = { ...identity, signing: { ...identity.signing, publicKey: peerKey } }
     await addMembers(world.db, meshId, [{ ...bindBoxKey(identity, meshId, 4e12), peerKey }])
     const signature = new Uint8Array(64)
-    signature[0] = 1 // encodes R as the identity and S as 0
+    signature[0] = 1 // R is the identity, and S is 0
     return authAnswer(world.place(forged, meshId), { signature })
   }
 }
@@ -108,7 +108,7 @@ async function indistinguishable({ world }: Arena): Promise<string> {
   return others.length === 0 ? first! : answers.join(', ')
 }
 
-/** Returns the frame and the close as one string. */
+/** Returns the reply and the close code as one string. */
 async function whole(...[place, changed]: Parameters<typeof authAnswer>): Promise<string> {
   const client = await WireClient.open(place.url)
   client.send(authFrame(place, await client.next('hello'), changed))

@@ -1,4 +1,4 @@
-/** Combines the parts of the table of hostile inputs. Also lists the files whose tests cover the other inputs. */
+/** Combines the table of hostile inputs, and lists the files that test the others. */
 import { attachmentRows } from './hostile-attachments.ts'
 import { frameRows } from './hostile-frames.ts'
 import { httpRows } from './hostile-http.ts'
@@ -17,10 +17,9 @@ export const hostileInputs = [
   ...valueRows,
 ]
 
-/** The number of hostile inputs in the project's list. */
 export const INPUTS = 99
 
-/** Inputs outside the table, each with a file that has a test whose title begins with the input's number. */
+/** Inputs outside the table, with the file whose test title begins with their number. */
 export const elsewhere: Readonly<Record<string, string>> = {
   H18: 'apps/broker/src/test/limits.e2e.test.ts',
   H33: 'apps/broker/src/test/fault.e2e.test.ts',

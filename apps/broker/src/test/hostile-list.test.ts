@@ -9,7 +9,7 @@ const ROOT = join(import.meta.dirname, '../../../..')
 const numbers = Array.from({ length: INPUTS }, (_, i) => `H${String(i + 1).padStart(2, '0')}`)
 const rows = [...hostileInputs, ...slowRows]
 
-/** Returns the numbers at the beginning of test titles (`test('H50, H63: a settle …`) and of rows (`['H89: what …`). */
+/** Returns the numbers of test titles (`test('H50, H63: a settle …`) and rows (`['H89: what …`). */
 function named(file: string): string[] {
   const titles = readFileSync(join(ROOT, file), 'utf8').matchAll(/['"`]((?:H\d\d(?:, )?)+):/g)
   return [...titles].flatMap(([, ids]) => ids!.split(', '))

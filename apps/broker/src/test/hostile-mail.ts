@@ -1,4 +1,4 @@
-/** H41 and H46 to H64: messages under foreign names, resent messages, and messages of other peers and meshes. */
+/** H41 and H46 to H64: messages under foreign names, resends, and messages of other peers and meshes. */
 import { createGroup } from '@sealpost/identity'
 import { encode, FANOUT_MAX } from '@sealpost/protocol'
 import type { DeliveryId, GroupId, PeerKey } from '@sealpost/std'
@@ -7,7 +7,7 @@ import { keyOf } from './member.ts'
 import { envelopeTo, randomHex, sendFrame } from './wire.ts'
 
 const MALFORMED = '4400 frame_malformed'
-/** Returns a `send` in JSON whose envelope is valid except for one field. */
+/** Returns a `send` in JSON with one invalid field. */
 const field =
   (name: string, json: string): Act =>
   async (arena) => {
@@ -19,7 +19,7 @@ const toAnotherMesh = sending(async (_, { world }) => {
   const elsewhere = await world.enrol(await world.mesh())
   return [envelopeTo(elsewhere), envelopeTo(randomHex(32) as PeerKey)]
 })
-/** Returns a `settle` frame that contains the id 1 this many times. */
+/** Returns a `settle` frame with this many ids. */
 const settles = (count: number): Uint8Array => {
   const bytes = new Uint8Array(3 + 8 * count)
   new DataView(bytes.buffer).setUint16(1, Math.min(count, 0xffff))
@@ -99,7 +99,7 @@ async function afterSettlement(arena: Arena): Promise<string> {
   return `${first}, ${second}`
 }
 
-/** Settles deliveries that don't exist. This has no effect. */
+/** Settles unknown deliveries, which has no effect. */
 function ignored(again: number): Act {
   return async (arena) => {
     const client = await arena.session()
@@ -134,7 +134,7 @@ async function ofAnother(arena: Arena): Promise<string> {
   return row!.n === 1 ? 'it stays' : 'it is gone'
 }
 
-/** Uses JSON, since the binary encoder refuses this number. */
+/** Broadcasts in JSON, because the binary encoder refuses this number. */
 function broadcastTo(count: number): Act {
   return async (arena) => {
     const to = await arena.world.enrol()

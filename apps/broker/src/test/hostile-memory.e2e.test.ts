@@ -1,4 +1,4 @@
-/** Tests that hostile inputs leak no memory: the broker hardly grows while the whole table runs twenty times. */
+/** Tests that hostile inputs leak no memory over twenty rounds. */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { Arena, type HostileRow } from './hostile.ts'
@@ -6,12 +6,12 @@ import { hostileInputs } from './hostile-inputs.ts'
 import { until } from './process.ts'
 
 const ROUNDS = 20
-/** Rows mostly wait for commits, so they run concurrently. */
+/** The number of concurrent rows, which mostly wait for commits. */
 const AT_A_TIME = 16
-/** About as many members as one round needs. */
+/** The number of members enrolled in advance, about a round's worth. */
 const ENROLLED_AHEAD = 160
 const GROWTH_MAX_MB = 64
-/** Memory grows permanently during the first rounds: through compiled code, full caches, and the rows' members. */
+/** The number of rounds that fill caches and compile code, before memory is measured. */
 const WARM_UP_ROUNDS = 2
 
 test.skipIf(process.platform !== 'linux')(

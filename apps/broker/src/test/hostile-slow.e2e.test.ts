@@ -1,4 +1,4 @@
-/** Tests slow hostile inputs: the rows that wait for a timeout of the broker. */
+/** Tests slow hostile inputs, which wait for the broker's timeouts. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Arena } from './hostile.ts'
 import { HASTY, slowRows } from './hostile-slow.ts'

@@ -1,13 +1,13 @@
-/** H14 to H16, H26, H27, H71, H90, H91: slow clients. Each waits for a timeout of the broker; all run concurrently. */
+/** H14 to H16, H26, H27, H71, H90, H91: slow clients, concurrently. */
 import { connect } from 'node:net'
 import type { Millis } from '@sealpost/std'
 import { type Act, type Arena, closing, hostileRows, MARK } from './hostile.ts'
 import { HttpPeer } from './http.ts'
 import { envelopeTo, maskedFrame, sendFrame, WireClient } from './wire.ts'
 
-/** Timeouts that are short enough for a test but long enough for a slow machine. */
+/** Timeouts short enough for a test and long enough for a slow machine. */
 export const HASTY = { AUTH_WITHIN_MS: '10000', HEARTBEAT_MS: '5000' }
-/** The broker closes a request without progress after 30 s, and checks every few seconds. */
+/** How long to wait for the broker to close a silent request, after 30 s. */
 const HTTP_PATIENCE_MS: Millis = 150_000
 const DRIP_EVERY_MS: Millis = 500
 
@@ -20,7 +20,7 @@ export const slowRows = hostileRows([
   ['H71', 'a body sent byte by byte', drippedBody, 'closed'],
   ['H90', 'a member that vanished', vanished, '4440 heartbeat_missed'],
   ['H91', 'a member that vanished while messages arrive for it', vanishedUnderMail, '4440 heartbeat_missed, its mail in the next session'],
-]) // biome-ignore format: a table
+]) // Sends the beginning, then single letters, until the broker disconnects.
 
 /** Sends the beginning, then a single letter at intervals, until the broker disconnects. */
 function dripped(beginning: (arena: Arena) => string, everyMs: Millis = DRIP_EVERY_MS): Act {
@@ -42,7 +42,7 @@ function cutOff(port: number, beginning: string, everyMs: Millis): Promise<strin
   const socket = connect(port, '127.0.0.1', () => socket.write(beginning))
   const drip = everyMs > 0 ? setInterval(() => socket.write('x'), everyMs) : undefined
   const tooLong = setTimeout(() => reject(new Error('it was never cut off')), HTTP_PATIENCE_MS)
-  socket.on('error', () => undefined) // `close` follows
+  socket.on('error', () => undefined) // the close event follows
   socket.on('data', () => undefined)
   socket.on('close', () => resolve('closed'))
   return promise.finally(() => {
@@ -60,7 +60,7 @@ async function pongs(arena: Arena): Promise<string> {
 
 async function endless(arena: Arena): Promise<string> {
   const client = await arena.session()
-  client.answersPings = false // the broker can't send a pong within a frame
+  client.answersPings = false // a pong can't be sent within a frame
   const frame = maskedFrame(2, new Uint8Array(1000))
   let sent = 10
   client.sendBytes(frame.subarray(0, sent))
@@ -74,7 +74,7 @@ async function vanished(arena: Arena): Promise<string> {
   return closing(client)
 }
 
-/** The broker must not regard pushes to a client as proof that the client is alive. */
+/** Returns the end of a vanished client, to which pushes must not count as a sign of life. */
 async function vanishedUnderMail(arena: Arena): Promise<string> {
   const place = await arena.world.enrol()
   const [gone, sender] = [await WireClient.enter(place), await arena.session()]

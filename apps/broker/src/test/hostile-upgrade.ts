@@ -21,8 +21,7 @@ export const upgradeRows = hostileRows([
   ['H08', 'no key', upgradeWithout('Sec-WebSocket-Key'), '400 bad_upgrade'],
   ['H08', 'a short key', upgradeWithout('Sec-WebSocket-Key', 'Sec-WebSocket-Key: AAAA'), '400 bad_upgrade'],
   ['H08', 'POST', upgradeLine('POST /v1/ws HTTP/1.1'), '400 bad_upgrade'],
-  // Bun does not expose the HTTP version, so any request with the broker's host is answered with a greeting. That does
-  // no harm.
+  // Bun hides the HTTP version, so this harmless request is answered with a greeting.
   ['H09', 'HTTP/1.0 without a host', upgradeLine('GET /v1/ws HTTP/1.0', 'Host: -'), '400 bad_host'],
   ['H10', 'a body', upgrade('Content-Length: 5'), '400 bad_upgrade'],
   ['H10', 'an empty body', upgrade('Content-Length: 0'), '400 bad_upgrade'],

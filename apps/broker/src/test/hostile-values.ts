@@ -61,7 +61,7 @@ export const valueRows = hostileRows([
   ['H94', 'ids from a clock that is ten years off', sending((to) => [years(to, -10), years(to, 10)]), 'stored, stored', 2],
 ]) // biome-ignore format: a table
 
-/** Sets a status, and returns it in the form that a watcher receives. */
+/** Sets a status. Returns it as a watcher receives it. */
 function saidToWatchers(summary: string): Act {
   return async (arena) => {
     const place = await arena.world.enrol()
@@ -101,7 +101,7 @@ async function upgradeExtensions({ world }: Arena): Promise<string> {
   return `${status} ${headers.has('sec-websocket-extensions') ? 'with' : 'without'} extensions`
 }
 
-/** A message of 32 KB with the compression bit, which expands to 32 MiB of zeros. */
+/** A compressed message of 32 KB, which expands to 32 MiB. */
 let bomb: Uint8Array | undefined
 async function compressedBomb(arena: Arena): Promise<string> {
   bomb ??= maskedFrame(2, deflateRawSync(Buffer.alloc(32 * 1024 * 1024)))
@@ -109,7 +109,7 @@ async function compressedBomb(arena: Arena): Promise<string> {
   return below(bomb)(arena)
 }
 
-/** Returns an envelope whose id, a UUID v7, has a time that is this many years ahead. */
+/** Returns an envelope whose UUID v7 lies this many years ahead. */
 function years(to: Place, ahead: number) {
   const item = envelopeTo(to)
   const atMs = Date.now() + ahead * 365 * 86_400_000

@@ -1,7 +1,4 @@
-/**
- * Tests hostile inputs, one test per row. The input receives its reply, the process stays alive, other peers are
- * undisturbed, only what the row declares is stored, and no part of the input is logged.
- */
+/** Tests hostile inputs, one per row: the reply, the live process, undisturbed peers, the stored rows and the log. */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Arena } from './hostile.ts'
 import { hostileInputs } from './hostile-inputs.ts'

@@ -1,34 +1,33 @@
 /**
- * For tests: the rows of hostile inputs, the arena that runs them, and the functions that send them. Each such function
- * returns the reply as a short string, so that a table can show input and reply side by side.
+ * Provides tests with rows of hostile inputs, the arena that runs them, and functions that send them and return the
+ * reply as a short string.
  */
 import { encode, type Form, type FrameOf } from '@sealpost/protocol'
 import { authFrame, envelopeTo, type HttpAnswer, rawHttp, sendFrame, upgradeRequest, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
 export interface HostileRow {
-  /** The number in the project's list of hostile inputs; several rows may have the same number. */
+  /** The number in the list of hostile inputs, which several rows may share. */
   readonly id: string
   readonly input: string
-  /** Sends the input and returns the reply. */
+  /** Sends the input. Returns the reply. */
   readonly act: Act
   readonly answer: string
-  /** The number of valid envelopes that the input leaves in the queue. */
+  /** The number of envelopes that the input leaves in the queue. */
   readonly stores: number
 }
 
 export type Act = (arena: Arena) => Promise<string>
 type RowTuple = readonly [id: string, input: string, act: Act, answer: string, stores?: number]
 
-/** Turns tuples into rows. */
 export const hostileRows = (tuples: readonly RowTuple[]): HostileRow[] =>
   tuples.map(([id, input, act, answer, stores = 0]) => ({ id, input, act, answer, stores }))
 
-/** A string that is planted in every input that has room for it. No line of the log may contain it. */
+/** A string planted in every input, which the log must not contain. */
 export const MARK = 'canary7f3a'
 export const ORIGIN = 'https://console.example'
 
-/** One broker process, two peers that exchange messages during the attack, and the attacker. */
+/** A broker, two peers that exchange messages during the attack, and the attacker. */
 export class Arena implements AsyncDisposable {
   readonly world: World
   private readonly places: readonly [Place, Place]
@@ -57,14 +56,14 @@ export class Arena implements AsyncDisposable {
     return WireClient.enter(place, { form })
   }
 
-  /** Opens a connection that does not send its `auth`. */
+  /** Opens a connection without an `auth`. */
   async stranger(form: Form = 'binary'): Promise<WireClient> {
     const client = await WireClient.open(this.world.broker.url, form)
     await client.next('hello')
     return client
   }
 
-  /** Throws unless the process is alive, the bystanders still exchange messages in their first sessions, and the log is clean. */
+  /** Throws unless the process is alive, the bystanders' sessions work and the log is clean. */
   async checkUnharmed(): Promise<void> {
     const { broker } = this.world
     if (!broker.isAlive) throw new Error(`the broker ended: ${broker.output.slice(-2000)}`)
@@ -101,19 +100,19 @@ export class Arena implements AsyncDisposable {
   }
 }
 
-/** Sends an upgrade that is valid except for these headers. */
+/** Returns an act that sends an upgrade with these headers. */
 export const upgrade =
   (...headers: string[]): Act =>
   async ({ world }) =>
     statusOf(await rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers)))
 
-/** Sends an upgrade that is valid except for its first line and these headers. */
+/** Returns an act that sends an upgrade with this first line and these headers. */
 export const upgradeLine =
   (line: string, ...headers: string[]): Act =>
   async ({ world }) =>
     statusOf(await rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers, line)))
 
-/** Sends an upgrade without one of its headers, or with `instead` in its place. */
+/** Returns an act that sends an upgrade without a header, or with `instead`. */
 export const upgradeWithout =
   (name: string, instead = ''): Act =>
   async ({ world }) => {
@@ -122,7 +121,7 @@ export const upgradeWithout =
     return statusOf(await rawHttp(world.broker.port, changed.join('\r\n')))
   }
 
-/** Sends a raw request in which `HOST` is replaced with the broker's name. */
+/** Returns an act that sends a raw request in which `HOST` is the broker's name. */
 export const http =
   (...lines: string[]): Act =>
   async ({ world }) =>
@@ -130,23 +129,22 @@ export const http =
       await rawHttp(world.broker.port, `${lines.join('\r\n').replaceAll('HOST', world.broker.authority)}\r\n\r\n`),
     )
 
-/** Returns `400 bad_upgrade`, `101 sealpost.v1`, or only the status if the server itself replied. */
+/** Returns `400 bad_upgrade`, `101 sealpost.v1`, or the status alone if the server itself replied. */
 export function statusOf({ status, headers, body }: HttpAnswer): string {
   if (status === 101) return `101 ${headers.get('sec-websocket-protocol')}`
   const code = body.startsWith('{') ? (JSON.parse(body) as { code?: string }).code : undefined
   return code ? `${status} ${code}` : String(status)
 }
 
-/** Sends something in a session. */
 type Saying = (client: WireClient) => void
 
-/** Returns the close: `4400 frame_malformed`, or only the number if the server itself closed. */
+/** Returns the close code and reason: `4400 frame_malformed`, or the number alone if the server itself closed. */
 export const closing = async (client: WireClient): Promise<string> => {
   const { code, reason } = await client.closed
   return code === 1003 || code >= 1011 ? `${code} ${reason}` : String(code)
 }
 
-/** Runs `say` in a session, and returns the close. */
+/** Returns an act that runs `say` in a session and resolves with the close code. */
 export const inSession =
   (say: Saying, form: Form = 'binary'): Act =>
   async (arena) => {
@@ -155,10 +153,10 @@ export const inSession =
     return closing(client)
   }
 
-/** Sends a string or bytes as one message, in a JSON session. */
+/** Returns an act that sends this message in a JSON session. */
 export const inJson = (wire: string | Uint8Array): Act => inSession((client) => client.sendWire(wire), 'json')
 export const inBinary = (wire: string | Uint8Array): Act => inSession((client) => client.sendWire(wire))
-/** Sends raw bytes on the socket, not as messages. */
+/** Returns an act that sends raw bytes on the socket. */
 export const below = (...bytes: (string | Uint8Array)[]): Act => inSession(onSocket(bytes))
 export const belowText = (...bytes: (string | Uint8Array)[]): Act => inSession(onSocket(bytes), 'json')
 
@@ -168,7 +166,7 @@ const onSocket =
     for (const part of parts) client.sendBytes(typeof part === 'string' ? Buffer.from(part, 'hex') : part)
   }
 
-/** Runs `say` before the key is proven. */
+/** Returns an act that runs `say` before authentication. */
 export const early =
   (say: Saying, form: Form = 'binary'): Act =>
   async (arena) => {
@@ -177,7 +175,7 @@ export const early =
     return closing(client)
   }
 
-/** Sends an `auth` that is valid except for the given changes to its fields or to its signed fields. */
+/** Returns an act that sends an `auth` with changed or wrongly signed fields. */
 export const auth =
   (changedFor: (arena: Arena) => Parameters<typeof authFrame>[2] | Promise<Parameters<typeof authFrame>[2]>): Act =>
   async (arena) =>
@@ -189,7 +187,7 @@ export async function authAnswer(place: Place, changed: Parameters<typeof authFr
   return closing(client)
 }
 
-/** Sends such an `auth` as a JSON string that no encoder would produce. */
+/** Returns an act that sends such an `auth` as unusual JSON. */
 export const authText =
   (change: (text: string) => string): Act =>
   async (arena) => {
@@ -201,7 +199,7 @@ export const authText =
 
 type SendItem = FrameOf<'send'>['envelopes'][number]
 
-/** Returns `stored`, `duplicate` or the code of the nack for each envelope, in order. */
+/** Returns each envelope's outcome: `stored`, `duplicate` or the nack's code. */
 export async function answersTo(client: WireClient, ...items: SendItem[]): Promise<string> {
   client.send(sendFrame(...items))
   const answers = new Map<string, string>()
@@ -213,7 +211,7 @@ export async function answersTo(client: WireClient, ...items: SendItem[]): Promi
   return items.map(({ envelopeId }) => answers.get(envelopeId)).join(', ')
 }
 
-/** Sends envelopes to an absent member, in a session that must survive. */
+/** Returns an act that sends envelopes to an absent member in a session that survives. */
 export const sending =
   (itemsFor: (to: Place, arena: Arena) => readonly SendItem[] | Promise<readonly SendItem[]>): Act =>
   async (arena) => {

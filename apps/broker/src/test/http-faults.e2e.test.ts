@@ -1,7 +1,4 @@
-/**
- * Tests HTTP during a database outage: clients can distinguish the outage from a refusal, and nothing is stored twice
- * afterwards.
- */
+/** Tests HTTP during a database outage, which differs from a refusal and duplicates nothing. */
 import { rm } from 'node:fs/promises'
 import { startEmbedded } from '@sealpost/embedded-pg'
 import { expect, test } from 'vitest'

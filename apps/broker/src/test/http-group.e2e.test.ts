@@ -1,7 +1,4 @@
-/**
- * Tests groups over HTTP: one body for all members, the rosters to seal it for, and the same limits and codes as on a
- * socket.
- */
+/** Tests groups over HTTP, with the same limits and codes as on a socket. */
 import {
   createGroup,
   endGroup,
@@ -24,12 +21,12 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests only wait for the broker, so they run concurrently. */
+/** Tests mostly wait, so they run concurrently. */
 const test = base.concurrent
 
 const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url')
 
-/** Sends statements from a peer over its socket, then closes the socket. */
+/** Sends statements over a peer's socket and closes it. */
 async function say(place: Place, ...statements: readonly GroupStatement[]): Promise<void> {
   const client = await WireClient.enter(place)
   for (const { bytes: statement } of statements) {
@@ -51,7 +48,7 @@ const jsonOf = ({ groupId, epoch, owner, name, members, bytes }: GroupStatement)
   statement: base64url(bytes),
 })
 
-/** Returns a broadcast of random bytes that nobody opens. */
+/** Returns a broadcast of random bytes. */
 function broadcastTo(to: readonly Place[], changed: Record<string, unknown> = {}) {
   const envelopes = to.map((place) => envelopeJson(envelopeTo(place)))
   return { bodyId: randomHex(32), body: base64url(crypto.getRandomValues(new Uint8Array(60))), envelopes, ...changed }
@@ -195,7 +192,7 @@ interface Binding {
   readonly boxEpoch: number
 }
 
-/** Returns the envelope of one member in the JSON form of a request. */
+/** Returns a member's envelope in JSON. */
 function sealedTicket(
   { identity, meshId }: Place,
   { peer, boxKey, boxEpoch }: Binding,

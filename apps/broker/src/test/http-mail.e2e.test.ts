@@ -1,4 +1,4 @@
-/** Tests messages over HTTP: sending to sockets, receiving from sockets, settling and returning for retry. */
+/** Tests messages over HTTP: sending, receiving, settling and retrying. */
 import { Sealer, sealEnvelope } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
 import type { EnvelopeId, GroupId } from '@sealpost/std'
@@ -11,7 +11,7 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests only wait for the broker, so they run concurrently. */
+/** Tests mostly wait, so they run concurrently. */
 const test = base.concurrent
 
 const idsOf = (items: readonly { envelopeId: string }[]) => items.map(({ envelopeId }) => envelopeId)
@@ -106,7 +106,7 @@ describe('an HTTP send', () => {
     socket.send(sendFrame(...envelopesTo(to, 4)))
     await socket.next('ack')
     const sender = await HttpPeer.enter(from)
-    const items = envelopesTo(to, 100) // more messages than the rate limit refills during the send
+    const items = envelopesTo(to, 100) // more than the rate limit refills during the send
     const { results } = (await sender.send(...items)).body
     const refused = results.filter(({ status }: { status: string }) => status === 'refused')
     expect(refused.length).toBeGreaterThanOrEqual(4)

@@ -1,4 +1,4 @@
-/** Tests valid and malformed requests, the limits of requests, and that responses quote nothing from a request. */
+/** Tests valid and malformed requests, their limits, and that responses quote no request. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openApiDocument } from '../http/discovery.ts'
 import { ask, envelopeJson, HttpPeer, post } from './http.ts'

@@ -1,4 +1,4 @@
-/** Tests token requests, and the validity and lifetime of tokens. */
+/** Tests token requests and the lifetime of tokens. */
 import { generateIdentity, type Transcript } from '@sealpost/identity'
 import { revokeMember } from '@sealpost/store/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -77,7 +77,7 @@ describe('a request for a token', () => {
     const { status, body } = await post(url(), await tokenRequest(await world.enrol(), { ttlSeconds: 60 }))
     expect(status).toBe(200)
     expect(Buffer.from(body.proof, 'base64url')).toHaveLength(64)
-    // This process, the broker and the database share one clock, except for rounding.
+    // The processes share a clock but round differently.
     expect(body.expiresAtMs - 60_000).toBeGreaterThanOrEqual(fromMs - 100)
     expect(body.expiresAtMs - 60_000).toBeLessThanOrEqual(Date.now() + 100)
   })

@@ -1,4 +1,4 @@
-/** For tests: a peer that uses plain HTTP. */
+/** Provides tests with a peer that uses plain HTTP. */
 import { signTokenRequest, type Transcript } from '@sealpost/identity'
 import { fromHex, type MeshId } from '@sealpost/std'
 import type { envelopeTo } from './wire.ts'
@@ -31,7 +31,7 @@ export async function ask(url: string, init: RequestInit = {}): Promise<Answer> 
 export const post = (url: string, body: unknown, headers: Record<string, string> = {}): Promise<Answer> =>
   ask(url, { method: 'POST', headers: { 'Content-Type': 'application/json', ...headers }, body: JSON.stringify(body) })
 
-/** Returns a valid token request. `signed` changes the signed fields. */
+/** Returns a valid token request, except for changes in `signed`. */
 export async function tokenRequest(
   { identity, meshId, url, brokerKey }: Place,
   { ttlSeconds = 3600, signed = {} }: { ttlSeconds?: number; signed?: Partial<Transcript> } = {},
@@ -64,7 +64,6 @@ export async function tokenRequest(
 
 type SendItem = ReturnType<typeof envelopeTo>
 
-/** Returns the envelope in the JSON form of a request. */
 export const envelopeJson = ({ envelopeId, recipient, priority, ttlSeconds, envelope }: SendItem) => ({
   envelopeId,
   recipient,
@@ -105,7 +104,7 @@ export class HttpPeer {
     return ask(`${this.url}/v1/inbox?${query}`, { headers: this.headers, ...(signal && { signal }) })
   }
 
-  /** Polls until this number of deliveries has arrived. */
+  /** Polls until `count` deliveries have arrived. */
   async deliveries(count: number, query = 'waitSeconds=10'): Promise<HttpDelivery[]> {
     const found: HttpDelivery[] = []
     while (found.length < count) {

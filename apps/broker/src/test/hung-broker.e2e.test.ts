@@ -1,11 +1,11 @@
-/** Tests a broker that is suspended while it works: its port accepts connections, but it sends nothing. */
+/** Tests a suspended broker, whose port accepts connections but sends nothing. */
 import { connect, type PeerEvent } from '@sealpost/sdk'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { Cluster, placeAt } from './cluster.ts'
 import { until } from './process.ts'
 import type { World } from './world.ts'
 
-/** More than the 8 s that a send may take on a busy machine, but less than the 45 s of three heartbeats. */
+/** The time limit on a busy machine: more than a send's 8 s, less than three heartbeats' 45 s. */
 const BUSY_MACHINE_MS = 20_000
 
 let cluster: Cluster
@@ -77,7 +77,7 @@ test('peers wait for a slow database: the broker answers pings in the meantime, 
   expect(events.filter(({ type }) => type === 'disconnected')).toEqual([])
 })
 
-/** Makes each statement that stores messages take longer than a peer waits for a silent broker. */
+/** Makes statements that store messages slower than a peer waits for a silent broker. */
 async function slowDown({ db }: World): Promise<void> {
   await db.run((sql) =>
     sql.unsafe(`

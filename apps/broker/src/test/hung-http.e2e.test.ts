@@ -1,4 +1,4 @@
-/** Tests HTTP requests to a suspended broker: its port accepts connections, but no response ever arrives. */
+/** Tests HTTP requests to a suspended broker, which never answers. */
 import { Attachments } from '@sealpost/sdk/attachments'
 import { openState, setSpace } from '@sealpost/sdk/state'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'

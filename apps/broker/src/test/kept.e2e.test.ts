@@ -1,4 +1,4 @@
-/** Tests messages that their space records: stored together with their deliveries, or refused before anything is stored. */
+/** Tests recorded messages, which are stored together with their deliveries or refused. */
 import { sealBody, sealRecord, signSpace } from '@sealpost/identity'
 import { encode } from '@sealpost/protocol'
 import type { GroupId } from '@sealpost/std'
@@ -11,10 +11,10 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests only wait for the broker, so they run concurrently. */
+/** Tests mostly wait, so they run concurrently. */
 const test = base.concurrent
 
-/** Returns a message to one peer, recorded in the mesh's own space. */
+/** Returns a message recorded in the mesh's space. */
 function message(from: Place, to: Place, author: Place = from) {
   const { bodyId, bytes, ticket } = sealBody(new TextEncoder().encode('to be kept'))
   const place = { streamId: '00'.repeat(16), seq: 1, prevHash: new Uint8Array(32) }
@@ -101,7 +101,7 @@ test("no message is recorded above the mesh's limit or with a duplicate recipien
   expect(await keptBodies(world)).toBe(1)
 })
 
-/** Replaces the record at the end of the frame, including its length, because `encode` refuses invalid records. */
+/** Replaces the record in an encoded frame, because `encode` refuses invalid ones. */
 function inBinary(said: Message, record: Uint8Array): Uint8Array {
   const front = (encode('binary', said) as Uint8Array).slice(0, -said.record.length)
   new DataView(front.buffer).setUint32(front.length - 4, record.length)
@@ -127,7 +127,7 @@ test('a record with an invalid length or invalid bytes ends its connection and a
       expect(await client.closed).toEqual({ code: 4400, reason: 'frame_malformed' })
     }
   const client = await world.wire(ann)
-  client.send({ ...said, record: padded(2048) }) // only readers can check whether the bytes are a record
+  client.send({ ...said, record: padded(2048) }) // only readers can check the record
   await client.next('ack')
   client.destroy()
   expect(await keptBodies(world)).toBe(1)

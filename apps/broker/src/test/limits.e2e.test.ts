@@ -1,4 +1,4 @@
-/** Tests limits per address, connection and machine, and how clients that exceed them are refused. */
+/** Tests limits per address, connection and machine. */
 
 import { generateIdentity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
@@ -21,7 +21,7 @@ const getAt = (world: World, path: string, headers: readonly string[] = []) =>
     [`GET ${path} HTTP/1.1`, `Host: ${world.broker.authority}`, ...headers, '\r\n'].join('\r\n'),
   )
 
-/** Returns the first refusal. On a slow machine, the limit refills in the meantime and admits more messages. */
+/** Returns the first refusal; a slow machine refills the limit. */
 const refusedOf = (ask: () => Promise<HttpAnswer>): Promise<HttpAnswer> =>
   until('one is refused', async () => (await Promise.all(Array.from({ length: 8 }, ask))).find(isRefused))
 const isRefused = ({ status }: HttpAnswer) => status === 429
@@ -54,7 +54,7 @@ describe('one address', () => {
 
   test('is taken from the header of a trusted proxy', async () => {
     await using world = await World.open({ LIMITS: 'on', SOCKETS_PER_IP: '1', TRUSTED_PROXIES: '127.0.0.0/8' })
-    await WireClient.open(world.broker.url) // a connection from the proxy's own address
+    await WireClient.open(world.broker.url) // connects from the proxy's own address
     expect((await upgradeAt(world)).status).toBe(429)
     for (const client of ['198.51.100.1', '198.51.100.2', '2001:db8::1'])
       expect((await upgradeAt(world, [`X-Forwarded-For: ${client}`])).status).toBe(101)
@@ -113,7 +113,7 @@ test('H54: the quota of a mesh covers all recipients', async () => {
   const answers: string[] = []
   while (answers.at(-1) !== 'mailbox_full') answers.push(await sendTo(recipients[answers.length % 3]!, client))
   for (const to of recipients) expect(await sendTo(to, client)).toBe('mailbox_full')
-  // A scan may count deliveries in flight twice, up to a quarter of the quota, so a refusal may come early.
+  // A scan may count deliveries in flight twice, so a refusal may come early.
   const stored = await world.count('message_queue')
   expect(stored).toBeGreaterThanOrEqual(9)
   expect(stored).toBeLessThanOrEqual(12)
@@ -135,8 +135,7 @@ describe('a mailbox', () => {
     await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
     const absent = await world.enrol()
     const [one, two] = [await world.wire(), await world.wire()]
-    // Sends until refused. A scan counts a commit in flight twice until the next scan a second later, so a refusal
-    // never comes late.
+    // Sends until refused, never late: a scan may count a commit in flight twice.
     const fill = async (client: WireClient, upTo: number) => {
       await expect.poll(() => sendTo(absent, client).then(() => world.count('message_queue'))).toBe(upTo)
       for (let i = 0; i < 5; i++) expect(await sendTo(absent, client)).toBe('mailbox_full')
@@ -150,7 +149,7 @@ describe('a mailbox', () => {
   })
 })
 
-/** Returns a member, and `count` devices that it enrolled. */
+/** Returns a member and `count` enrolled devices. */
 async function withDevices(world: World, count: number): Promise<Place[]> {
   const place = await world.enrol()
   await using peer = await connect(place)
@@ -179,10 +178,9 @@ test.each([
       }
     }
     await fill()
-    // A count may include an append in flight twice, so a refusal may come early.
+    // An append in flight may count twice, so a refusal may come early.
     expect([2, 3, 4]).toContain(await world.count('message_queue'))
-    // Before its first scan, a restarted broker does not know how much is waiting, so it accepts some messages, but not
-    // a full share per device.
+    // A restarted broker accepts some messages before its first scan, but no full share per device.
     await world.broker.kill()
     await world.restart()
     await fill()

@@ -1,4 +1,4 @@
-/** For tests: an SDK peer that records what its application sees. */
+/** Provides tests with an SDK peer that records what it receives. */
 import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
 import type { PeerKey } from '@sealpost/std'
 import type { Place, Several, World } from './world.ts'
@@ -7,7 +7,7 @@ type EventOf<Type extends PeerEvent['type']> = Extract<PeerEvent, { type: Type }
 
 export const keyOf = ({ identity }: Pick<Place, 'identity'>): PeerKey => identity.signing.publicKey
 
-/** Returns the code with which the promise rejects, or `done`. */
+/** Returns the code of the rejection, or `done`. */
 export const codeOf = (promise: Promise<unknown>): Promise<string> =>
   promise.then(
     () => 'done',
@@ -23,19 +23,19 @@ export function heardBy(peer: Peer): Message[] {
 
 export const textsOf = (messages: readonly Message[]): string[] => messages.map((message) => message.text())
 
-/** A peer that records its events. It is closed when its world ends. */
+/** A peer that records its events and closes with its world. */
 export class Member {
   readonly place: Place
   readonly events: PeerEvent[] = []
   peer!: Peer
-  /** The messages that it received and settled since `enter`. */
+  /** The messages received and settled since `enter`. */
   received: Message[] = []
 
   private constructor(place: Place) {
     this.place = place
   }
 
-  /** Connects a peer that settles what it receives. Without a place, the peer is a new member of the mesh. */
+  /** Connects a peer that settles what it receives; without a place, a new member. */
   static async enter(world: World, place?: Place, options: Partial<ConnectOptions> = {}): Promise<Member> {
     const member = await Member.open(world, place, options)
     member.received = heardBy(member.peer)

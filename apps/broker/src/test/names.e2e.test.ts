@@ -1,4 +1,4 @@
-/** Tests which names of groups, pools and devices a broker accepts, regardless of what the client signs. */
+/** Tests which names a broker accepts, whatever the client signs. */
 
 import {
   changeGroup,

@@ -1,4 +1,4 @@
-/** Tests several brokers on one database: peers are redirected to their home shard, and no message is lost. */
+/** Tests several brokers on one database, which redirect peers and lose no message. */
 
 import { connect, type PeerEvent } from '@sealpost/sdk'
 import { pinMesh } from '@sealpost/store'
@@ -47,7 +47,7 @@ describe('three brokers', () => {
     client.send(authFrame(place, await client.next('hello')))
     expect(await client.next('moved')).toMatchObject({ url: home.shardUrl })
     expect(await client.closed).toEqual({ code: 4421, reason: 'moved' })
-    // A client that cannot follow the redirect is served by the broker that it dialled.
+    // A client that can't follow the redirect is served where it dialled.
     const other = await WireClient.open(place.url)
     const capabilities = ['home_unreachable']
     other.send(authFrame(place, await other.next('hello'), { capabilities, signed: { capabilities } }))

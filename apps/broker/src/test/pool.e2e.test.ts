@@ -1,4 +1,4 @@
-/** Tests pools through a running broker: each message is with one member at a time, even if members die. */
+/** Tests pools through a running broker: one member holds a message at a time, even if members die. */
 
 import { join } from 'node:path'
 import { generateBoxKeys, generateIdentity } from '@sealpost/identity'
@@ -14,10 +14,9 @@ import type { Place, World } from './world.ts'
 const shared = sharedWorlds()
 
 const MEMBER = join(import.meta.dirname, '../../../../packages/harness/src/test/pool-member.ts')
-/** Polls and lease expiry take longer than a test: every effect must result from a notification. */
+/** Polls and leases longer than a test, so that only notifications have an effect. */
 const QUIET = { SWEEP_MS: '50', POLL_MS: '600000', LEASE_MS: '300000' }
 
-/** Tracks which live member holds which message. */
 class Floor {
   readonly holders = new Map<string, Set<string>>()
   readonly doneBy = new Map<string, string[]>()
@@ -34,7 +33,6 @@ class Floor {
     this.doneBy.set(text, [...(this.doneBy.get(text) ?? []), member])
   }
 
-  /** Forgets the messages of a dead member. */
   forget(member: string): void {
     for (const holders of this.holders.values()) holders.delete(member)
   }
@@ -54,7 +52,7 @@ class Worker {
   readonly taken: Message[] = []
   peer!: Peer
   pool!: Pool
-  /** The handler awaits this before it finishes a message. */
+  /** Awaited by the handler before it finishes a message. */
   gate: (message: Message) => Promise<void> = async () => undefined
 
   constructor(name: string) {
@@ -157,7 +155,7 @@ test('four members share 200 messages, and the messages of a killed member go to
   await until('the others are through with the rest', () => floor.doneBy.size === 197)
   await until('nothing else is left', async () => (await world.count('message_queue')) === 3)
   const killed = mortal.kill()
-  floor.forget('mortal') // the broker may reassign the messages before this process notices the exit
+  floor.forget('mortal') // before this process notices the exit, others may receive the messages
   await killed
   await until('all of it is done', () => floor.doneBy.size === 200)
   expect([...floor.doneBy.keys()].sort()).toEqual(texts.sort())
@@ -190,7 +188,7 @@ test('a message goes to the least loaded free member, one at a time, with the te
   await until('who was first takes the next', () => cat.texts.length === 2)
   gates[0]!.resolve()
   const receipts = (event: string) => ann.events.filter((one) => one.type === 'receipt' && one.event === event)
-  // The third message is settled immediately, perhaps before its push is reported; then no `pushed` receipt follows.
+  // The third message may be settled before its push is reported, in which case no `pushed` receipt follows.
   await until('the receipts', () => receipts('settled').length === 3 && receipts('pushed').length >= 2)
   expect(receipts('settled').length + receipts('pushed').length).toBeLessThanOrEqual(6)
   for (const receipt of [...receipts('settled'), ...receipts('pushed')])
@@ -214,7 +212,7 @@ test('a removed member gets no more messages and loses the ones it holds; an add
   await pool.remove(bob.peer.key)
   await until('bob hears of it', () => bob.events.some((event) => event.type === 'pool_left'))
   expect(await codeOf(bob.join(pool.id, 1))).toBe('not_in_pool')
-  // First sealed for the members that the sender knows; the broker replies that the roster has changed.
+  // Sealed for outdated members at first, and again after the broker's refusal.
   await outside.send('for the new ones')
   await until('cat has what she may open', () => cat.texts.length === 1)
   expect(cat.texts).toEqual(['for the new ones'])

@@ -1,4 +1,4 @@
-/** For tests: a broker in a separate `bun` process, as operators run it, with a record of all its output. */
+/** Provides tests with a broker in its own process, and its output. */
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Millis, PeerKey } from '@sealpost/std'
@@ -22,11 +22,11 @@ export interface Launch {
 
 const SOURCE = [process.execPath, join(import.meta.dirname, '../main.ts')]
 const READY_WITHIN_MS = 60_000
-/** With `setpriv`, the kernel ends processes that a timed-out test left behind. */
+/** Ends processes that a timed-out test left behind. */
 const SETPRIV = Bun.which('setpriv')
 const DIE_WITH_PARENT = SETPRIV ? [SETPRIV, '--pdeathsig', 'KILL'] : []
 
-/** Polls until the condition holds; for conditions without a notification. @throws after `withinMs` */
+/** Polls until the condition holds. @throws after `withinMs` */
 export async function until<T>(
   claim: string,
   condition: () => T | Promise<T>,
@@ -78,7 +78,7 @@ export class BrokerProcess {
   get url(): string {
     return String(this.ready.url)
   }
-  /** Returns the `PUBLIC_URL` of the process, which is on loopback. */
+  /** The process's `PUBLIC_URL`. */
   get shardUrl(): string {
     return `${new URL(this.url).protocol}//${this.authority}`
   }
@@ -118,12 +118,12 @@ export class BrokerProcess {
     await this.exited
   }
 
-  /** Closes the pipe of the output, as if the log collector had died. */
+  /** Closes the output's pipe, as a dying log collector does. */
   async closeOutput(): Promise<void> {
     await this.spawned.close()
   }
 
-  /** Reads a value from `/metrics`. Returns NaN if it is missing. */
+  /** Reads a value from `/metrics`; NaN if missing. */
   async metric(name: string): Promise<number> {
     const text = await (await fetch(`${this.adminUrl}/metrics`)).text()
     return Number(new RegExp(`^${RegExp.escape(name)} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN)

@@ -1,4 +1,4 @@
-/** For tests: receives spans as OTLP over HTTP, in JSON. */
+/** Receives spans for tests, as OTLP over HTTP in JSON. */
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
@@ -54,7 +54,7 @@ export class SpanReceiver implements AsyncDisposable {
     return this.#resources.flatMap(({ scopeSpans }) => scopeSpans.flatMap(({ spans }) => spans))
   }
 
-  /** Returns the distinct names of the services that sent spans. */
+  /** The distinct services that sent spans. */
   get services(): string[] {
     const names = this.#resources.flatMap(({ resource }) =>
       resource.attributes.filter(({ key }) => key === 'service.name').map(({ value }) => Object.values(value)[0]),

@@ -1,4 +1,4 @@
-/** Checks that tests cover every refusal in the protocol. */
+/** Tests that other tests cover every refusal. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { refusalCodes } from '@sealpost/protocol'
@@ -6,11 +6,11 @@ import { expect, test } from 'vitest'
 import { httpRefusals } from '../http/tokens.ts'
 
 const page = readFileSync(join(import.meta.dirname, '../../../../docs/PROTOCOL.md'), 'utf8')
-/** The codes in the three tables of the page: refusals of upgrades, frames and HTTP requests. */
+/** The codes in the page's three tables: upgrades, frames and HTTP requests. */
 const codes = new Set([...page.matchAll(/^\| \d+ \| `([a-z_]+)` \|/gm)].map(([, code]) => code!))
 
 const SOURCES = join(import.meta.dirname, '..')
-/** Test files, including the tables of inputs and replies that some of them use. */
+/** Test files, including their tables of inputs and replies. */
 const suites = readdirSync(SOURCES, { recursive: true, encoding: 'utf8' }).filter((name) =>
   /\.e2e\.test\.ts$|\/hostile-[^/]*\.ts$/.test(name),
 )

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { HttpPeer, httpUrl } from './http.ts'
 import { World } from './world.ts'
 
-/** Enough entries to fill the socket buffers several times over with one response. */
+/** The number of entries, whose response fills the socket buffers several times. */
 const MANY = 10_000
 const VALUE_BYTES = 1_900
 
@@ -24,7 +24,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const run = <Row>(statement: string) => world.db.run((sql) => sql.unsafe<Row[]>(statement))
 
-/** Sets each key from 1 to MANY once, one per second. Then sets the first key again and deletes the second. */
+/** Sets each key from 1 to MANY, one per second; then sets the first again and deletes the second. */
 async function fill(meshId: MeshId): Promise<void> {
   await run(
     `insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes, kept_since, entries, last_seq, last_at)
@@ -173,7 +173,7 @@ describe('a response', () => {
 })
 
 describe('a reader that', () => {
-  /** The message with which Postgres sends the header before the records. */
+  /** The message with the header before the records. */
   const HEADER = Uint8Array.of(100, 0, 0, 0, 23, ...new Array(19).fill(0))
   const WRITTEN = Array.from({ length: MANY }, (_, i) => `value ${i + 1}.`.padEnd(VALUE_BYTES, 'x'))
   const records = (encoding = 'identity') =>
@@ -184,11 +184,10 @@ describe('a reader that', () => {
     return values
   }
 
-  /** Counts the replay statements that are running. */
   const running = async () =>
     (await run<{ n: number }>(`select count(*)::int as n from pg_stat_activity where application_name = 'sealpost replay' and state = 'active' and datname = current_database()`))[0]!.n // biome-ignore format: one thing
 
-  /** Counts how many of these wait for the client to read. */
+  /** Counts replay statements that wait for the client to read. */
   const stalled = async () =>
     (await run<{ n: number }>(`select count(*)::int as n from pg_stat_activity where application_name = 'sealpost replay' and wait_event = 'ClientWrite' and datname = current_database()`))[0]!.n // biome-ignore format: one thing
 
@@ -212,7 +211,7 @@ describe('a reader that', () => {
     for (let i = 0; i < 40; i++) {
       const socket = connect(Number(new URL(url).port), '127.0.0.1')
       await new Promise<void>((written) => socket.write(stateRequest(), () => written()))
-      if (i % 2 === 1) await figure('sealpost_replays_waiting') // this one may already have a slot
+      if (i % 2 === 1) await figure('sealpost_replays_waiting') // this one may have a slot
       socket.destroy()
     }
     await expect.poll(() => figure('sealpost_replays_running')).toBe(0)
@@ -222,7 +221,7 @@ describe('a reader that', () => {
   test('resumes late gets every byte', async () => {
     const reader = (await records()).body!.getReader()
     const chunks = [HEADER, (await reader.read()).value!.slice()]
-    // Large socket buffers may hold the rest of the response; the statement then ends.
+    // Large socket buffers may hold the rest, which ends the statement.
     await expect.poll(async () => (await stalled()) === 1 || (await running()) === 0).toBe(true)
     for (let next = await reader.read(); !next.done; next = await reader.read()) chunks.push(next.value.slice())
     expect(valuesIn(chunks)).toEqual(WRITTEN)

@@ -1,6 +1,6 @@
 /**
- * Tests that no acknowledged message is lost, duplicated or reordered while three brokers under load are replaced one
- * after another, and one is then killed.
+ * Tests that no acknowledged message is lost, duplicated or reordered while three brokers under load are replaced or
+ * killed.
  */
 import { connect, type Peer } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
@@ -9,15 +9,15 @@ import { until } from './process.ts'
 
 const MESHES = 3
 const TIMEOUT_MS = 240_000
-/** The pause of each sender between two sends. */
+/** The pause between two sends. */
 const PAUSE_MS = 20
 
-/** A sender and a recipient. The sender sends ascending numbers until it is stopped. */
+/** A sender of ascending numbers and its recipient. */
 class Pair {
   readonly heard: number[] = []
   said = 0
   acked = 0
-  /** The longest time from a send to its ack since the previous reading. */
+  /** The longest send since the previous reading. */
   private longestMs = 0
   private isOver = false
   private readonly underWay = new Set<Promise<void>>()

@@ -1,7 +1,4 @@
-/**
- * Tests that a peer can rotate its box key, that earlier messages stay readable, and that nobody else can rotate the
- * key.
- */
+/** Tests that a peer can rotate its box key and read earlier messages, and that nobody else can rotate it. */
 import { bindBoxKey, generateBoxKeys, type Identity } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
@@ -23,12 +20,12 @@ function heardBy(peer: Peer): string[] {
   return heard
 }
 
-/** Returns the place with which the peer's next process starts. */
+/** Returns the place of the peer's next process. */
 function turned(place: Place, box = generateBoxKeys(place.identity.box.epoch + 1)) {
   return { ...place, identity: { ...place.identity, box }, formerBoxKeys: [place.identity.box] }
 }
 
-/** Rotates the key without receiving, so that waiting messages stay in the queue. */
+/** Rotates the key without receiving, so that messages stay in the queue. */
 async function rotate(place: Place): Promise<ReturnType<typeof turned>> {
   const next = turned(place)
   await using peer = await connect({ ...place, credit: 0 })

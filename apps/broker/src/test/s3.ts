@@ -1,5 +1,5 @@
 /// <reference path="./s3rver.d.ts" />
-/** For tests: an S3 server with one bucket on this machine, and the broker settings for it. */
+/** Provides tests with an S3 server with one bucket, and the broker's settings for it. */
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ export async function testingS3(): Promise<TestingS3> {
   const options = { address: '127.0.0.1', port: 0, silent: true }
   const server = new S3rver({ ...options, directory: folder, configureBuckets: [{ name: BUCKET }] })
   const remove = server.store.deleteObject.bind(server.store)
-  // This server, unlike others, fails if another request has deleted the last object of the folder.
+  // Ignores a missing folder, which another request may have emptied; unlike others, this server would fail.
   server.store.deleteObject = (...object) =>
     remove(...object).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error

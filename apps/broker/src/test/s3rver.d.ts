@@ -1,4 +1,4 @@
-/** Declares the part of the S3 test server that is used here, because the package has no types. */
+/** Declares the parts of the S3 test server in use, which has no types. */
 declare module '@20minutes/s3rver' {
   export default class S3rver {
     constructor(options: {

@@ -1,4 +1,4 @@
-/** Tests two shards on one database. Each stores messages for peers of the other. */
+/** Tests two shards on one database, each with messages for the other's peers. */
 import { hasNats, NatsServer } from '@sealpost/bus/testing'
 import { connect, type Peer } from '@sealpost/sdk'
 import { test as base, expect } from 'vitest'
@@ -9,7 +9,7 @@ import { type Place, World } from './world.ts'
 
 const test = base.concurrent
 
-/** The intervals are longer than a test, so every message arrives because of a hint. */
+/** Intervals longer than a test, so that every message arrives because of a hint. */
 const NEVER_LOOKS = { POLL_MS: '3600000', CHECK_MS: '3600000' }
 
 const at = (shard: BrokerProcess, place: Place): Place => ({ ...place, url: shard.url })
@@ -25,7 +25,7 @@ interface Cable extends AsyncDisposable {
   cut(world: World): Promise<void>
 }
 
-/** The transports of hints, and how to interrupt them. */
+/** The transports of hints, with a way to interrupt them. */
 const cables: Record<string, () => Promise<Cable>> = {
   postgres: async () => ({
     env: {},

@@ -1,11 +1,11 @@
-/** For tests: brokers that are shared by the tests of a file. */
+/** Provides the tests of a file with shared brokers. */
 import { afterAll } from 'vitest'
 import type { Environment } from './process.ts'
 import { World } from './world.ts'
 
 /**
- * Returns a function that opens a world with its own mesh, on one broker and database per environment. A test that
- * looks beyond its mesh, reads the broker's counters or stops the broker must open its own world instead.
+ * Returns a function that opens a new mesh on a broker per environment. Tests that look beyond their mesh or stop the
+ * broker need their own world.
  */
 export function sharedWorlds(): (env?: Environment) => Promise<World> {
   const hosts = new Map<string, Promise<World>>()

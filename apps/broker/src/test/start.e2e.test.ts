@@ -1,6 +1,4 @@
-/**
- * Tests that a broker that can't start prints one clear sentence on stderr and no stack trace, and exits with a code.
- */
+/** Tests that a broker that can't start prints one sentence on stderr and exits with a code. */
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer, connect as dial, type Server } from 'node:net'
 import { networkInterfaces } from 'node:os'
@@ -19,7 +17,7 @@ import { settings } from '../config/config.ts'
 import { BrokerProcess, type Environment, runBroker } from './process.ts'
 import { brokerKeyFile, temporaryFolder } from './world.ts'
 
-/** Tests run concurrently, because each starts its own process and mostly waits for it. */
+/** Tests have their own process and mostly wait, so they run concurrently. */
 const test = base.concurrent
 
 let folder: string
@@ -35,7 +33,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** Expects this exit code, exactly these sentences, and nothing on stdout. */
+/** Expects this exit code and exactly these sentences on stderr. */
 async function expectEnd(env: Environment, code: number, ...sentences: (string | RegExp)[]): Promise<void> {
   const ended = await runBroker({ ...good, ...env })
   const lines = ended.stderr.trimEnd().split('\n')
@@ -46,17 +44,17 @@ async function expectEnd(env: Environment, code: number, ...sentences: (string |
   expect(ended.stdout.split('\n').filter((line) => !IN_PASSING.test(line))).toEqual([''])
 }
 
-/** Matches lines that a broker may print before it opens its ports. */
+/** Matches lines that may precede the ports. */
 const IN_PASSING = /"event":"bus\.up"/
 
-/** Returns the database's URL with one part changed. */
+/** Returns the database's URL, changed. */
 const changed = (change: (url: URL) => void): string => {
   const url = new URL(database.url)
   change(url)
   return url.href
 }
 
-/** Returns a non-loopback address of this machine, or null if it has none. */
+/** Returns a non-loopback address of this machine, if it has one. */
 function ownAddress(): string | null {
   const addresses = Object.values(networkInterfaces()).flatMap((found) => found ?? [])
   return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? null
@@ -250,7 +248,7 @@ describe('a port in use', () => {
     const port = new URL(name === 'PORT' ? first.httpUrl : first.adminUrl).port
     await expectEnd({ [name]: port }, 1, `Another program listens on 127.0.0.1:${port}. Set ${name} to another port.`)
     await first.kill()
-    const second = await BrokerProcess.start({ ...good, [name]: port }) // even if the port has connections in TIME_WAIT
+    const second = await BrokerProcess.start({ ...good, [name]: port }) // although the port has connections in TIME_WAIT
     await second.kill()
   })
 

@@ -1,4 +1,4 @@
-/** Tests peers that are killed with -9 and start again on their file stores. */
+/** Tests peers that are killed and resume on their file stores. */
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { generateIdentity } from '@sealpost/identity'
@@ -13,10 +13,10 @@ import { temporaryFolder, World } from './world.ts'
 const LIFE = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
 
 const numbers = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => String(from + i))
-/** More messages than a process sends before it is killed. */
+/** More messages than a process can send before it is killed. */
 const MANY = 20_000
 
-/** A line of a process's output. Each field's name is the kind of an event; its value is the event's text or number. */
+/** A line of output: the kind of an event, and its text or number. */
 type Told = Readonly<Record<string, string | number>>
 
 class Life implements AsyncDisposable {
@@ -54,7 +54,7 @@ class Life implements AsyncDisposable {
   }
 }
 
-/** A peer that runs as a series of processes on one key file and one store. */
+/** A peer that runs as several processes on one key file and store. */
 interface WrittenPeer extends AsyncDisposable {
   readonly key: PeerKey
   readonly files: [string, string]
@@ -86,7 +86,7 @@ test('messages stored while the broker was down are sent once and in order, even
   {
     await using life = new Life('post', ...sender.files, to, ...numbers(0, MANY))
     await until('a hundred are kept', () => life.told('kept').length >= 100)
-    await life[Symbol.asyncDispose]() // kills the sender while it is sending
+    await life[Symbol.asyncDispose]() // kills the sender while it sends
     kept.push(...life.told('kept'))
   }
   expect(kept.length).toBeLessThan(MANY)
@@ -134,7 +134,7 @@ test('a recipient that is killed while it handles a message handles that message
   await sender.close()
 })
 
-/** Returns a network that drops every settle while `isLossy` returns true. */
+/** Returns a network that drops settles while `isLossy` returns true. */
 function settleLosing(isLossy: () => boolean): NonNullable<ConnectOptions['webSocket']> {
   return class extends WebSocket {
     override send(wire: Uint8Array<ArrayBuffer>): void {

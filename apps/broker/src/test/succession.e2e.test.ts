@@ -1,7 +1,4 @@
-/**
- * Tests that a peer that rotates its identity key keeps everything that it had, and that nobody else can rotate it
- * (H45).
- */
+/** Tests that a peer that rotates its identity key keeps everything, and that nobody else can (H45). */
 
 import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity, signIdentityRotation } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
@@ -28,7 +25,7 @@ function heardBy(peer: Peer): Message[] {
 
 const nextOf = ({ box }: Identity): Identity => ({ ...generateIdentity(), box: generateBoxKeys(box.epoch + 1) })
 
-/** Rotates the key. Returns the place with which the peer's next process starts. */
+/** Rotates the key. Returns the place of the next process. */
 async function turn(place: Place) {
   const identity = nextOf(place.identity)
   const peer = await connect({ ...place, credit: 0 })

@@ -1,4 +1,4 @@
-/** Tests the terms that senders and recipients can set for a delivery, from SDK to SDK through a running broker. */
+/** Tests the terms of deliveries from SDK to SDK. */
 import type { Message, Peer } from '@sealpost/sdk'
 import { test as base, describe, expect } from 'vitest'
 import { keyOf, Member } from './member.ts'
@@ -7,12 +7,12 @@ import { sharedWorlds } from './shared-worlds.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests only wait for the broker's timers, so they run concurrently. */
+/** Tests mostly wait, so they run concurrently. */
 const test = base.concurrent
 
 const THREAD = 'c0'.repeat(16)
 const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
-/** Much longer than a loaded machine takes to extend the lease. */
+/** Longer than a loaded machine takes to extend the lease. */
 const LEASE_MS = '8000'
 
 /** Returns the next message and settles it. */
@@ -51,7 +51,7 @@ test('the lease of a message is extended while its handler runs', async () => {
   for (const { peer } of [busy, idle]) peer.onMessage(() => finish.promise)
   await sender.peer.send(busy.peer.key, 'x')
   await sender.peer.send(idle.peer.key, 'x')
-  // The message that nobody extends shows when a lease has expired.
+  // The message without extensions shows when a lease has expired.
   await until('a lease passed', () => idle.peer.counters.duplicates >= 1)
   expect(busy.peer.counters).toMatchObject({ received: 1, duplicates: 0 })
   finish.resolve()
@@ -216,7 +216,7 @@ test('an endless exchange of automatic replies is stopped', async () => {
   await send({ hops: 64 })
   await expect(send({ hops: 65 })).rejects.toMatchObject({ code: 'too_many_hops' })
   await Promise.all(Array.from({ length: 200 }, () => send({ thread: THREAD })))
-  // The rate limit refills one message every ten seconds.
+  // the rate limit refills one message every ten seconds
   const codeOfNext = () =>
     send({ thread: THREAD }).then(
       () => null,

@@ -1,4 +1,4 @@
-/** Tests a broker that serves TLS on its public port, with a certificate from a private authority. */
+/** Tests TLS on the public port, with a private authority. */
 import { copyFile, rm } from 'node:fs/promises'
 import { join as pathOf } from 'node:path'
 import { connect as connectTls } from 'node:tls'
@@ -32,7 +32,6 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** Runs a client with this environment and returns its results. */
 async function usedBy(place: Place, env: Record<string, string>): Promise<Record<string, unknown>> {
   const { url, brokerKey, meshId, identity } = place
   const keyFile = pathOf(folder, `${crypto.randomUUID()}.json`)
@@ -60,7 +59,7 @@ class Trusting extends WebSocket {
 
 const trusting = Trusting as unknown as NonNullable<ConnectOptions['webSocket']>
 
-/** Returns the subject of the certificate that a new connection receives. */
+/** Returns the subject of a new connection's certificate. */
 const shown = (broker: BrokerProcess) =>
   new Promise<string>((resolve, reject) => {
     const socket = connectTls({ host: '127.0.0.1', port: broker.port, ca }, () => {
@@ -134,7 +133,7 @@ test('new connections get a renewed certificate, and sessions continue', async (
   await until('half a pair is refused', () => shard.output.includes('tls_key_mismatched'))
   expect(await shown(shard)).toBe(before)
   await replaceFile(live.key, second.key)
-  // The port is closed for half a millisecond while the new certificate takes over: a connection may be reset.
+  // A connection may be reset while the port changes its certificate.
   const shownNow = () => shown(shard).catch(() => before)
   await until('the new one is shown', async () => (await shownNow()) !== before)
 

@@ -17,7 +17,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const numbers = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => String(from + i))
 
-/** What one peer's application received, and which events it saw. */
+/** A peer's received messages and events. */
 class Heard {
   readonly texts: string[] = []
   readonly events: PeerEvent[] = []
@@ -33,7 +33,7 @@ class Heard {
   }
 }
 
-/** Rotates the key, which publishes a new one. Returns the resulting place. Receives no messages. */
+/** Rotates the key without receiving. Returns the new place. */
 async function rotated(place: Place): Promise<Place> {
   const box = generateBoxKeys(place.identity.box.epoch + 1)
   await using peer = await connect({ ...place, credit: 0 })
@@ -121,7 +121,7 @@ test('a pool message that one member cannot open is processed by another', async
   const pool = await poolsOf(owner).create('opened', [keyOf(first), keyOf(second)])
   await pool.send('a job')
   const [lame, able] = [new Heard(), new Heard()]
-  await using without = await lame.enter(await rotated(first)) // the message is sealed to a key that this member discarded
+  await using without = await lame.enter(await rotated(first)) // sealed to a key that this member discarded
   await (await poolsOf(without).find(pool.id)).join({ credit: 1 })
   await until('it could not open it', () => lame.all('tamper').length === 1)
   await using other = await able.enter(second)

@@ -5,7 +5,7 @@ import { rawHttp, upgradeRequest, WireClient } from './wire.ts'
 import { World } from './world.ts'
 
 const ORIGIN = 'https://console.example'
-/** Unproven connections stay open for longer than a test takes. */
+/** Keeps unauthenticated connections open for longer than a test. */
 const LIMITED = { LIMITS: 'on', AUTH_WITHIN_MS: '300000' }
 let world: World
 beforeAll(async () => {

@@ -1,7 +1,4 @@
-/**
- * For tests: a client on a bare TCP socket that does nothing unless it is called. It can send what no honest client
- * would send, stop reading, and read the response to its upgrade.
- */
+/** Provides tests with a client on a bare TCP socket, which can send what no honest client would, and stop reading. */
 import { connect as dial, type Socket } from 'node:net'
 import { type Identity, signAsClient, type Transcript } from '@sealpost/identity'
 import {
@@ -17,7 +14,7 @@ import { type EnvelopeId, type MeshId, type PeerKey, toHex } from '@sealpost/std
 
 const PATIENCE_MS = 60_000
 
-/** What a peer needs to connect, with the SDK's `connect` or with the wire client. */
+/** The place of a peer, for the SDK's `connect` and the wire client. */
 export interface Place {
   readonly url: string
   readonly brokerKey: PeerKey
@@ -32,7 +29,7 @@ export interface HttpAnswer {
 }
 
 export interface Closing {
-  /** 1006 if the connection broke without a close frame. */
+  /** 1006 without a close frame. */
   readonly code: number
   readonly reason: string
 }
@@ -77,7 +74,6 @@ export class WireClient {
   answersPings = true
   /** The received frames that no call has consumed. */
   readonly frames: ServerFrame[] = []
-  /** The payloads of the received WebSocket pongs. */
   readonly pongs: string[] = []
   private readonly socket: Socket
   private readonly waiters = new Set<() => void>()
@@ -94,7 +90,7 @@ export class WireClient {
     })
   }
 
-  /** Connects and upgrades. The first of `frames` is the greeting. `from`: the local address. */
+  /** Connects and upgrades. The greeting is the first of `frames`. `from`: the local address. */
   static async open(url: string, form: Form = 'binary', from = '127.0.0.1'): Promise<WireClient> {
     const { port, host } = new URL(url)
     const socket = dial({ port: Number(port), host: '127.0.0.1', localAddress: from })
@@ -122,7 +118,7 @@ export class WireClient {
     this.sendWire(encode(this.form, frame))
   }
 
-  /** Sends the frames in one write, so that no reply arrives between them. */
+  /** Sends the frames in one write, so that no reply arrives in between. */
   sendTogether(...frames: ClientFrame[]): void {
     const wires = frames.map((frame) => encode(this.form, frame))
     const messages = wires.map((wire) => maskedFrame(typeof wire === 'string' ? 1 : 2, Buffer.from(wire as Uint8Array)))
@@ -141,7 +137,7 @@ export class WireClient {
     this.socket.write(bytes)
   }
 
-  /** Takes the next frame of one of these types and discards earlier frames. */
+  /** Takes the next frame of these types, and discards earlier ones. */
   async next<Type extends ServerFrame['type']>(...types: Type[]): Promise<FrameOf<Type>> {
     const frame = await this.waitFor(`a frame ${types.join(' or ')}`, () => {
       const place = this.frames.findIndex((came) => (types as string[]).includes(came.type))
@@ -150,21 +146,20 @@ export class WireClient {
     return frame as FrameOf<Type>
   }
 
-  /** Takes the next `count` deliveries, in push order. */
   async deliveries(count: number): Promise<FrameOf<'push'>['deliveries']> {
     const found: FrameOf<'push'>['deliveries'] = []
     while (found.length < count) found.push(...(await this.next('push')).deliveries)
     return found
   }
 
-  /** Sends a ping and waits for the pong, which proves that the session is alive. */
+  /** Waits for a pong, which proves that the session is alive. */
   async echo(): Promise<void> {
     const ref = Math.floor(Math.random() * 0xffffffff)
     this.send({ type: 'ping', ref })
     await this.waitFor('a pong', () => this.frames.find((frame) => frame.type === 'pong' && frame.ref === ref))
   }
 
-  /** Stops reading, so that the broker's output stays in the broker's buffers. */
+  /** Stops reading, so that the broker must buffer. */
   pause(): void {
     this.socket.pause()
   }
@@ -214,7 +209,6 @@ export class WireClient {
   }
 }
 
-/** Returns the transcript that a valid `auth` signs. */
 export function transcriptOf({ identity, meshId, url, brokerKey }: Place, hello: FrameOf<'hello'>): Transcript {
   return {
     version: 1,
@@ -231,7 +225,7 @@ export function transcriptOf({ identity, meshId, url, brokerKey }: Place, hello:
   }
 }
 
-/** Returns a valid `auth`. `signed` changes the signed fields; the other arguments change the sent fields. */
+/** Returns a valid `auth`, except for changes: `signed` to signed fields, others to sent fields. */
 export function authFrame(
   { identity, meshId, url, brokerKey }: Place,
   hello: FrameOf<'hello'>,
@@ -254,7 +248,7 @@ export function authFrame(
 
 type SendItem = FrameOf<'send'>['envelopes'][number]
 
-/** Returns an envelope of random bytes, which the broker can't distinguish from a sealed one. */
+/** Returns an envelope of random bytes, indistinguishable from a sealed one. */
 export function envelopeTo(to: { identity: Identity } | PeerKey, changed: Partial<SendItem> = {}): SendItem {
   return {
     envelopeId: randomHex(16) as EnvelopeId,
@@ -272,7 +266,7 @@ export const sendFrame = (...envelopes: SendItem[]): FrameOf<'send'> => ({ type:
 export const randomHex = (bytes: number): string => toHex(crypto.getRandomValues(new Uint8Array(bytes)))
 export const randomMesh = (): MeshId => randomHex(16) as MeshId
 
-/** Returns a whole message in one client frame. The mask is zero, which is valid and cheap. */
+/** Returns a message in one client frame, with a zero mask. */
 export function maskedFrame(opcode: number, payload: Uint8Array): Buffer {
   const { length } = payload
   const head = Buffer.alloc(length < 126 ? 2 : length < 65_536 ? 4 : 10)
@@ -283,7 +277,7 @@ export function maskedFrame(opcode: number, payload: Uint8Array): Buffer {
   return Buffer.concat([head, new Uint8Array(4), payload])
 }
 
-/** Returns the offset of the payload in a server's frame; undefined while the frame's head is incomplete. */
+/** Returns the offset of a server frame's payload; undefined if its head is incomplete. */
 function startOfPayload(bytes: Buffer): number | undefined {
   if (bytes.length < 2) return undefined
   const length = bytes[1]! & 0x7f
@@ -310,7 +304,7 @@ function parseHead(head: string): HttpAnswer {
   return { status: Number(status.split(' ')[1]), headers: new Map(headers), body: '' }
 }
 
-/** The received bytes of a socket, consumed from the front. */
+/** Received bytes, consumed from the front. */
 class Arrived {
   private chunks: Buffer[] = []
   private isOver = false
@@ -329,7 +323,7 @@ class Arrived {
     socket.on('error', over)
   }
 
-  /** Takes bytes from the front. `end` returns how many, or undefined if too few have arrived. */
+  /** Takes bytes. `end` returns how many, or undefined if too few have arrived. */
   async take(what: string, end: (bytes: Buffer) => number | undefined, withinMs = PATIENCE_MS): Promise<Buffer> {
     const late = Promise.withResolvers<never>()
     const timer =

@@ -1,4 +1,4 @@
-/** For tests: a database, a broker process, meshes and enrolled peers, which together form a world. */
+/** Provides tests with a world: a database, a broker process, meshes and enrolled peers. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -16,10 +16,10 @@ export { BrokerProcess, type Place, until }
 
 const FAR_MS = 4_000_000_000_000
 
-/** A tuple for small numbers, so that a test can name each item. */
+/** A tuple for small numbers, whose items can be named. */
 export type Several<T, N extends number> = N extends 2 ? [T, T] : N extends 3 ? [T, T, T] : N extends 4 ? [T, T, T, T] : T[] // biome-ignore format: one thing
 
-/** A broker on a database. Worlds that share a host see the same process after a restart. */
+/** A broker on a database, shared by worlds even after a restart. */
 interface Host {
   readonly db: Database
   readonly databaseUrl: string
@@ -34,7 +34,7 @@ export class World implements AsyncDisposable {
   private readonly peers: Closable[] = []
   /** The meshes that `count` counts; null for all. */
   private readonly counted: MeshId[] | null
-  /** Prepared members of the mesh that `enrol` has not returned yet. */
+  /** Prepared members for `enrol`. */
   private readonly ahead: Identity[] = []
 
   private constructor(
@@ -58,10 +58,7 @@ export class World implements AsyncDisposable {
     return this.host.databaseUrl
   }
 
-  /**
-   * `database`: an existing database, whose URL has the privileges of a broker. The world drops the database when it
-   * ends.
-   */
+  /** `database`: an existing one with a broker's privileges, which the world drops at its end. */
   static async open(env: Environment = {}, database?: ScratchDatabase): Promise<World> {
     await ready()
     const closers: World['closers'] = []
@@ -89,24 +86,20 @@ export class World implements AsyncDisposable {
     }
   }
 
-  /**
-   * Returns a world with a new mesh on the same broker. When that world is closed, only what was opened through it is
-   * closed.
-   */
+  /** Returns a world with a new mesh on the same broker. It closes only what it has opened. */
   async inNewMesh(): Promise<World> {
     if (!this.broker.isAlive) await this.restart()
     const meshId = await newMesh(this.db)
     return new World(this.host, meshId, { closers: [], counted: [meshId] })
   }
 
-  /** Starts another process on the same port, database and key. */
   async restart(): Promise<void> {
     const { host } = this
     await host.broker.exited
     host.broker = await until('the broker starts on its former port', () => startOnPort(host.env, host.broker.port))
   }
 
-  /** Starts one more process on the same database, with the same key. */
+  /** Starts another process on the same database and key. */
   async secondShard(env: Environment = {}): Promise<BrokerProcess> {
     const shard = await BrokerProcess.start({ ...this.host.env, ...env })
     this.closers.push(() => shard.kill())
@@ -127,22 +120,20 @@ export class World implements AsyncDisposable {
     return this.place(identity, meshId)
   }
 
-  /**
-   * Connects a peer on a bare socket, which is closed when this world ends. Without a place, the peer is a new member.
-   */
+  /** Connects a peer on a bare socket; without a place, a new member. */
   async wire(place?: Place, options?: Parameters<typeof WireClient.enter>[1]): Promise<WireClient> {
     const client = await WireClient.enter(place ?? (await this.enrol()), options)
     this.closers.push(async () => client.destroy())
     return client
   }
 
-  /** Closes the peer when this world ends, concurrently with other peers, since each may take two seconds. */
+  /** Closes the peer with this world, concurrently with others, because each may take two seconds. */
   closing<P extends Closable>(peer: P): P {
     this.peers.push(peer)
     return peer
   }
 
-  /** Prepares this number of members for the next calls to `enrol`, with one statement instead of one commit each. */
+  /** Prepares members for the next calls of `enrol`, in one statement. */
   async enrolAhead(count: number): Promise<void> {
     const identities = Array.from({ length: count - this.ahead.length }, generateIdentity)
     await addMembers(
@@ -159,7 +150,6 @@ export class World implements AsyncDisposable {
     return places as Several<Place, N>
   }
 
-  /** Enrols an admin, which may invite and revoke members. */
   async enrolAdmin(name: string): Promise<Place> {
     const identity = generateIdentity()
     await addMembers(this.db, this.meshId, [{ ...bindBoxKey(identity, this.meshId, FAR_MS), name, role: 'admin' }])
@@ -170,7 +160,7 @@ export class World implements AsyncDisposable {
     return { url: this.broker.url, brokerKey: this.broker.key, meshId, identity }
   }
 
-  /** Counts the rows of a table in all meshes, or in this world's meshes if it shares its broker. */
+  /** Counts a table's rows, of this world's meshes only if its broker is shared. */
   async count(table: 'message_queue' | 'dead_letter' | 'dedupe_ledger' | 'shared_body'): Promise<number> {
     const where = this.counted ? `where mesh_id in (${this.counted.map((meshId) => `'${meshId}'`)})` : ''
     const [row] = await this.db.run((sql) => sql.unsafe<{ n: number }[]>(`select count(*)::int as n from ${table} ${where}`)) // biome-ignore format: one thing
@@ -209,14 +199,14 @@ async function newMesh(db: Database): Promise<MeshId> {
   return meshId
 }
 
-/** Closes everything in reverse order, then throws the first failure. */
+/** Closes everything in reverse order. Throws the first failure. */
 async function closeAll(closers: (() => Promise<unknown>)[]): Promise<void> {
   const failures: unknown[] = []
   for (const close of closers.splice(0).reverse()) await close().catch((error) => failures.push(error))
   if (failures.length > 0) throw failures[0]
 }
 
-/** Starts a broker on the port. Returns null while an outgoing connection of another program uses it. */
+/** Starts a broker on the port; null while another program's outgoing connection uses it. */
 async function startOnPort(env: Environment, port: number): Promise<BrokerProcess | null> {
   try {
     return await BrokerProcess.start({ ...env, PORT: String(port) })

@@ -1,7 +1,7 @@
 /**
  * For tests: cases of RFC 6455 modelled on the groups of the Autobahn testsuite, run against the broker's own
- * connections. There are no cases for group 9, which measures speed, or groups 12 and 13, which test compression that
- * the broker never negotiates. Groups 8 and 11 don't exist. `scripts/autobahn.ts` runs the original suite.
+ * connections. Without group 9 (speed) and groups 12 and 13 (compression, which is never negotiated).
+ * `scripts/autobahn.ts` runs the original suite.
  *
  * The broker does not echo. Its replies show that a message arrived complete: a protocol `ping`, padded with as much
  * whitespace as a case needs (JSON), is answered with a pong, and a `send` with an excessive lifetime (binary) with a
@@ -13,13 +13,12 @@ import type { PeerKey } from '@sealpost/std'
 import { envelopeTo, maskedFrame, sendFrame } from './wire.ts'
 
 export interface ConformanceCase {
-  /** The number of the Autobahn case, if the suite has the same case. */
+  /** The number of the same Autobahn case, if there is one. */
   readonly id: string
   readonly says: string
   readonly form: Form
   /** The bytes as sent on the socket. */
   readonly parts: readonly Uint8Array[]
-  /** Sends each byte separately. */
   readonly isDripped: boolean
   /** The close code, or the replies: pong payloads in quotes, then frame types. */
   readonly answer: string
@@ -29,7 +28,7 @@ const FIN = 0x80
 const [CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG] = [0, 1, 2, 8, 9, 10]
 const bytesOf = (text: string) => Buffer.from(text)
 
-/** Returns one frame with any first byte. */
+/** Returns a frame with this first byte. */
 function raw(first: number, payload: string | Uint8Array = ''): Uint8Array {
   const frame = maskedFrame(0, typeof payload === 'string' ? bytesOf(payload) : payload)
   frame[0] = first
@@ -44,13 +43,10 @@ const close = (code?: number, reason: string | Uint8Array = '') => {
   return raw(FIN | CLOSE, Buffer.concat([Uint8Array.from(head), Buffer.from(reason as Uint8Array)]))
 }
 
-/** Only some types of frames may be this large. An empty `send` is read completely and then refused as malformed. */
+/** Only some frames may be this large. An empty `send` is read completely and refused as malformed. */
 const largeText = (size: number): string => '{"type":"send","items":[]}'.padEnd(size)
 const padded = (bytes = 0) => '{"type":"ping","ref":7}'.padEnd(bytes)
-/**
- * Returns a `send` of this length; 61 bytes are outside the envelope. Its lifetime is refused before the recipient is
- * looked up.
- */
+/** Returns a `send` of this length, whose excessive lifetime is refused first. */
 function sendOf(bytes: number): Uint8Array {
   const item = envelopeTo('ab'.repeat(32) as PeerKey, { ttlSeconds: 0xffffffff, envelope: new Uint8Array(bytes - 61) })
   return encode('binary', sendFrame(item)) as Uint8Array
@@ -106,7 +102,7 @@ const pings = [
   ], true),
 ] // biome-ignore format: a table
 
-/** No extension is ever negotiated, so all three reserved bits are invalid. */
+/** No extension is negotiated, so all reserved bits are invalid. */
 const reserved = cases('json', [
   ['3.1', 'bit 3 on a text', [raw(FIN | 0x10 | TEXT, WHOLE)], '1002'],
   ['3.2', 'a valid text, then bit 2 on another, then a ping', [text(WHOLE), raw(FIN | 0x20 | TEXT, WHOLE), ping()], '1002'],
@@ -143,7 +139,7 @@ const fragmentation = [
   ]),
 ] // biome-ignore format: a table
 
-/** Frames contain only ASCII, so any other valid UTF-8 is a message but not a frame. */
+/** Valid UTF-8 that no frame contains, because frames are ASCII. */
 const GOOD_UTF8 = ['κόσμε', '\u{10ffff}', '\ufeff', '\ufffd', '\uffff', 'é\u0301']
 const BAD_UTF8 = {
   'a lone continuation byte': [0x80],

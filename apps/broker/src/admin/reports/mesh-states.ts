@@ -7,15 +7,14 @@ import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 import { countDeadLetters, findPeers, type MeshDeadLetters, type MeshEntry, type PeerEntry } from '@sealpost/store'
 import { Cached, type Census, type MeshWaiting, type WaitingCount } from './quotas.ts'
 
-/** Determines whether messages flow, and if not, why. The console, the CLI and tests share this code. */
 
-/** The default lease. A delivery that a peer is processing is not late until this time has passed. */
+/** The default lease. Before that, a delivery that a peer processes is not late. */
 const BEHIND_AFTER_MS = 30_000
 
 interface WaitingFor {
   readonly live: LivePeer | undefined
   readonly isPool: boolean
-  /** The number of deliveries that the peer has leased, according to the queue. */
+  /** The number of deliveries that the peer has leased. */
   readonly held: number
   readonly oldestAgeMs: Millis
 }
@@ -29,7 +28,7 @@ export function reasonOf({ live, isPool, held, oldestAgeMs }: WaitingFor): WaitR
   return live.unsettled > 0 || held > 0 ? 'not_settling' : 'catching_up'
 }
 
-/** Reasons that need no attention: the peer is absent or has set `dnd`. */
+/** Reasons that need no attention. */
 const IS_WAITED_FOR: readonly WaitReason[] = ['away', 'do_not_disturb']
 
 export function flowOf({ reason }: Pick<WaitingPeer, 'reason'>): Flow {
@@ -42,17 +41,13 @@ const severityOf = (flow: Flow): number => SEVERITY.indexOf(flow)
 export const worstFlow = (flows: readonly Flow[]): Flow =>
   flows.reduce((worst, flow) => (severityOf(flow) > severityOf(worst) ? flow : worst), 'flowing')
 
-/** Compares by severity, then by age. */
 export function compareWaiting(a: WaitingPeer, b: WaitingPeer): number {
   return severityOf(flowOf(b)) - severityOf(flowOf(a)) || b.oldestAgeMs - a.oldestAgeMs
 }
 
 export type Ranked = Pick<MeshState, 'flow' | 'deadLetters' | 'oldestAgeMs' | 'depth'>
 
-/**
- * Orders meshes by their need for attention: deliveries that are behind, dead letters, the longest wait, the most
- * deliveries.
- */
+/** Orders meshes by their need for attention: late deliveries, dead letters, the longest wait, the most deliveries. */
 export function compareMeshes(a: Ranked, b: Ranked): number {
   return (
     Number(b.flow === 'behind') - Number(a.flow === 'behind') ||
@@ -69,7 +64,7 @@ interface SentenceContext {
   readonly dead: { readonly count: number; readonly latestAgeMs: Millis } | undefined
 }
 
-/** Returns one or two sentences about the peer with the worst delay, and about dead letters. */
+/** Describes the peer with the worst delay and the dead letters in one or two sentences. */
 export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, { others, dead }: SentenceContext): string {
   const waits = waitingSentence(flow, worst, others)
   return dead ? `${waits} ${deadSentence(dead)}` : waits
@@ -110,7 +105,7 @@ interface Parts {
 
 type LiveByNo = ReadonlyMap<PeerNo, LivePeer>
 
-/** The maximum number of connected peers, and of disconnected peers, that are shown per mesh. */
+/** The maximum number of connected peers, and of disconnected ones, to show per mesh. */
 const CANDIDATES_MAX = 20
 const WORST_MAX = 5
 
@@ -125,10 +120,7 @@ export class MeshStates {
     this.dead = new Cached(async () => new Map((await countDeadLetters(parts.db)).map((one) => [one.meshId, one])))
   }
 
-  /**
-   * Returns the meshes with waiting deliveries or dead letters, those with the greatest need first. @throws
-   * DatabaseError
-   */
+  /** Returns the meshes with waiting deliveries or dead letters, by need for attention. @throws DatabaseError */
   async worst(limit: number): Promise<MeshId[]> {
     const { census } = this.parts
     const dead = await this.dead.read()

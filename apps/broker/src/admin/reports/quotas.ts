@@ -24,9 +24,8 @@ import {
 import { type Config, limitsOf } from '../../config/config.ts'
 
 /**
- * The waiting deliveries of one recipient. A continuous scan of the queue counts them, a few thousand rows at a time.
- * If the queue is long, the scan pauses after each read for fifty times the read's duration, up to five seconds,
- * because slow counts are better than slow messages.
+ * The waiting deliveries of one recipient. A scan of the queue counts them, a few thousand rows at a time, and pauses
+ * in between for fifty times as long, up to five seconds, so that it does not slow messages.
  */
 export interface WaitingCount {
   readonly depth: number
@@ -48,7 +47,7 @@ export interface Counted {
   /** When the oldest delivery was enqueued; Infinity if none waits. */
   readonly oldestAtMs: Millis
   readonly meshes: ReadonlyMap<MeshId, MeshWaiting>
-  /** When the last complete scan ended, according to the monotonic clock; null before the first one. */
+  /** When the last complete scan ended (monotonic clock); null before the first. */
   readonly countedAtMs: Millis | null
 }
 
@@ -74,7 +73,7 @@ export class Census {
   private databaseAheadMs: Millis = 0
   private acceptedThen = 0
 
-  /** `accepted` returns the number of envelopes that this broker has accepted. `failed` is called once per outage. */
+  /** `accepted` returns how many envelopes this broker has accepted. `failed` is called once per outage. */
   constructor(db: Database, accepted: () => number, failed: (error: unknown) => void) {
     this.db = db
     this.accepted = accepted
@@ -82,7 +81,6 @@ export class Census {
     void this.walk()
   }
 
-  /** Returns whether the counts may be outdated because the database does not respond. */
   get isBlind(): boolean {
     return performance.now() - this.lookedAtMs > BLIND_AFTER_MS
   }
@@ -116,10 +114,7 @@ export class Census {
     this.timer.unref()
   }
 
-  /**
-   * Returns whether the queue is empty and this broker accepts nothing. The queue is then scanned rarely, so deliveries
-   * that other shards store are counted later.
-   */
+  /** Returns whether the queue is empty and this broker accepts nothing, in which case scans are rare. */
   private isQuiet(nowMs: Millis): boolean {
     if (this.isFailing || this.place !== CENSUS_START || this.counted.depth > 0) return false
     return this.accepted() === this.acceptedThen && nowMs - this.lookedAtMs < PAUSE_MAX_MS
@@ -166,7 +161,7 @@ export interface QuotaParts {
   readonly config: Config
 }
 
-/** Counting stops at this number of rows if a quota is off. */
+/** The number of rows at which counting stops without a quota. */
 const ROWS_MAX = 100_000
 
 type Use = readonly [name: Quota['name'], used: number, setting: keyof Config & string, peer: PeerNo | PeerKey | null]
@@ -268,7 +263,7 @@ const largestBy = (
     NOBODY,
   )
 
-/** Statistics of the database server, and its write rate between two samples. */
+/** The database server's statistics, and its write rate between two samples. */
 export interface KnownFigures extends DatabaseStats {
   readonly atMs: Millis
   /** Null before the second sample. */

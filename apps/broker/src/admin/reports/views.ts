@@ -74,7 +74,7 @@ export class Views {
     this.parts = parts
   }
 
-  /** Returns the overview. If the database is unavailable, the overview lacks its data. */
+  /** Returns the overview, without database figures while the database is unavailable. */
   async overview(): Promise<Overview> {
     const { facts, census, history, connections, health, statementsWaiting } = this.parts
     const { counted } = census
@@ -113,7 +113,7 @@ export class Views {
     return { meshes, next: found.length > limit ? meshes.at(-1)!.meshId : null }
   }
 
-  /** Lists meshes. The first page begins with the meshes that need attention; later pages continue by id. */
+  /** Lists meshes: on the first page those that need attention, then the others by id. */
   async meshesByNeed({ after, limit }: Page<MeshId>): Promise<MeshPage> {
     const { db, states } = this.parts
     const needy = await states.worst(limit)

@@ -9,9 +9,7 @@ import { refusals, Sent, sendSchema, wire } from '../route-parts.ts'
 import type { TokenHolder } from '../tokens.ts'
 import { BROADCAST_DEFAULTS } from './send.ts'
 
-/**
- * Returns the schema of a broadcast. `terms` and its fields have defaults. The envelopes have no terms of their own.
- */
+/** Returns the schema of a broadcast, whose terms have defaults and apply to all envelopes. */
 function broadcastSchema(): ObjectSchema {
   const whole = schemaOfFrame('broadcast', { optional: Object.keys(BROADCAST_DEFAULTS) })
   const { required: _, ...terms } = whole.properties.terms!

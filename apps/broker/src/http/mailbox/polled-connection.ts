@@ -1,8 +1,6 @@
 /**
- * Delivers messages over HTTP. All polls of a peer belong to one session, which ends some time after the last request.
- * The session grants credit only while a poll waits, so that no delivery is buffered here until its lease expires.
- * Deliveries that a poll returned but the peer did not settle are redelivered when the lease expires or the session
- * ends.
+ * Delivers messages over HTTP. A peer's polls share a session, which ends some time after the last request. It has
+ * credit only while a poll waits, so that no delivery is buffered here until its lease expires.
  */
 import type { SendOutcome, SocketId } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
@@ -26,7 +24,7 @@ interface Poll {
   readonly signal: AbortSignal
 }
 
-/** How long a poll waits at least, since even a poll without a wait must allow time for a claim. */
+/** The minimum duration of a poll, which must allow time for a claim. */
 const LOOK_MS = 500
 
 interface Waiting {
@@ -38,7 +36,7 @@ const nothing = () => undefined
 
 class PolledConnection implements Connection {
   readonly authority = ''
-  // This connection never enrols anybody and never has to be paused.
+  // never called: this connection neither enrols nor is paused
   readonly hangUp = nothing
   readonly pause = nothing
   readonly resume = nothing
@@ -48,7 +46,7 @@ class PolledConnection implements Connection {
   private readonly ended: () => void
   private readonly socket: SocketId
   private waiting: Waiting | null = null
-  /** Deliveries that the next poll returns, each with the time of its push. */
+  /** Deliveries for the next poll, with the time of their push. */
   private readonly arrived = new Map<DeliveryId, { mail: PolledDelivery | ReceiptItem; atMs: Millis }>()
   private lost: LostItem[] = []
   private leaseMs: Millis = 0
@@ -58,10 +56,7 @@ class PolledConnection implements Connection {
   private creditSaid: number
   private idle: ReturnType<typeof setTimeout> | undefined
 
-  /**
-   * Opens the session with the credit of the first poll. The session ends `idleMs` after its last request; `ended` is
-   * then called.
-   */
+  /** Opens the session with the first poll's credit. It ends `idleMs` after its last request and calls `ended`. */
   constructor(driver: Driver, member: Member, credit: number, options: { idleMs: Millis; ended: () => void }) {
     this.driver = driver
     this.member = member
@@ -72,9 +67,7 @@ class PolledConnection implements Connection {
     this.socket = driver.joined(this, (socket) => driver.engine.proven(socket, member, credit))
   }
 
-  /**
-   * Waits for deliveries. Only one poll waits at a time: a newer one replaces an older one, whose client may be gone.
-   */
+  /** Waits for deliveries. A newer poll replaces an older one, whose client may be gone. */
   poll({ max, waitMs, signal }: Poll): Promise<PollResult | HttpRefusal> {
     if (this.refused) return Promise.resolve(this.refused)
     this.answer(EMPTY_RESULT)
@@ -154,14 +147,11 @@ class PolledConnection implements Connection {
   }
 
   private arrive(id: DeliveryId, mail: PolledDelivery | ReceiptItem): void {
-    this.arrived.delete(id) // a redelivery is returned only once
+    this.arrived.delete(id) // return a redelivery once
     this.arrived.set(id, { mail, atMs: performance.now() })
   }
 
-  /**
-   * Takes up to `max` deliveries. Omits those that have waited here longer than their lease, because they will be
-   * redelivered.
-   */
+  /** Takes up to `max` deliveries, except those whose lease has expired. */
   private take(max: number): PollResult {
     const since = performance.now() - this.leaseMs
     const deliveries: PolledDelivery[] = []
@@ -185,7 +175,7 @@ class PolledConnection implements Connection {
     this.name(0)
   }
 
-  /** Sets the credit, in a later microtask, since the engine may be pushing to this session at the moment. */
+  /** Sets the credit in a later microtask, because the engine may be pushing. */
   private name(credit: number): void {
     this.credit = credit
     queueMicrotask(() => this.sayCredit())
@@ -218,7 +208,7 @@ class PolledConnection implements Connection {
 type PushItem = FrameOf<'push'>['deliveries'][number]
 type Terms = FrameOf<'pushWith'>['deliveries'][number]['terms']
 
-/** A delivery. `terms` is set if the sender set any terms. `body` is set for a broadcast, which always has terms. */
+/** A delivery. `terms` and, for a broadcast, `body` are set as sent. */
 interface PolledDelivery {
   readonly push: PushItem
   readonly terms: Terms | null
@@ -230,7 +220,7 @@ type LostItem = FrameOf<'recovered'>['lost'][number]
 interface PollResult {
   readonly deliveries: readonly PolledDelivery[]
   readonly receipts: readonly ReceiptItem[]
-  /** The deliveries that left the queue unsettled while the peer was absent. They are reported only once. */
+  /** Deliveries that left the queue unsettled, reported once. */
   readonly lost: readonly LostItem[]
 }
 
@@ -259,7 +249,7 @@ function handedJson({ push, terms, body }: PolledDelivery): Record<string, unkno
 
 const SETTLE_WITHIN_MS = 10_000
 
-/** Manages the peers that poll. Each has at most one polling session, and no socket at the same time. */
+/** The peers that poll, each with one polling session and no socket. */
 export class Inboxes {
   private readonly driver: Driver
   private readonly queue: Queue
@@ -273,8 +263,7 @@ export class Inboxes {
   }
 
   /**
-   * Waits for deliveries. Returns an empty result after a timeout. `takesOver`: whether to replace a socket of the same
-   * key.
+   * Waits for deliveries. Returns an empty result after a timeout. `takesOver`: whether to replace the peer's socket.
    * @throws OperatingError if the database does not respond
    */
   async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<PollResult | HttpRefusal> {

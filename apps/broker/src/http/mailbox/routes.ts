@@ -22,16 +22,13 @@ export const WAIT_SECONDS_MAX = 30
 export const POLL_MAX = 256
 const POLL_USUAL = 32
 
-/**
- * Returns the schema of a delivery: the fields of a push, the terms if the sender set any, and the body of a broadcast.
- */
 function deliverySchema(): JsonSchema {
   const { terms, body } = schemaOfItem('pushBody', 'deliveries').properties
   const push = schemaOfItem('push', 'deliveries')
   return { ...push, properties: { ...push.properties, terms, body } }
 }
 
-/** Returns the schema of an envelope: the fields of a send, and the terms, each with a default. */
+/** Returns the schema of an envelope, with default terms. */
 function envelopeSchema(): JsonSchema {
   const { required: _, ...terms } = schemaOfItem('sendWith', 'envelopes').properties.terms!
   const send = sendSchema()
@@ -132,7 +129,7 @@ export const inbox = createRoute({
   },
 })
 
-/** The fields are decoded like the frames of the same names. */
+/** Decoded like the frames of these names. */
 export const Settle = z
   .strictObject({
     settle: listOf(schemaOfField('settle', 'ids')),

@@ -1,7 +1,4 @@
-/**
- * Sends over HTTP. Each request is a separate send-only session, which does not affect a socket of its peer. Its
- * envelopes are sent in the order of its list, and a refusal blocks a lane only until the end of the request.
- */
+/** Sends over HTTP. Each request is a separate send-only session, whose envelopes are sent in the list's order. */
 import type { SendOutcome } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
 import {
@@ -19,7 +16,7 @@ export type EnvelopeOutcome =
   | { envelopeId: EnvelopeId; status: 'stored' | 'duplicate' }
   | { envelopeId: EnvelopeId; status: 'refused'; code: RefusalCode; retryAfterMs: Millis }
 
-/** The contents of one request. The ids of its envelopes are distinct. */
+/** The contents of a request, with distinct envelope ids. */
 export type Sending = FrameOf<'sendWith'> | FrameOf<'broadcast'>
 type SendItem = FrameOf<'send'>['envelopes'][number]
 type Fields = Readonly<Record<string, unknown>>
@@ -38,8 +35,8 @@ const { notBeforeMs: _, ifOnline: __, ...SHARED_TERMS_DEFAULTS } = TERMS_DEFAULT
 export const BROADCAST_DEFAULTS = { group: '0'.repeat(32), rosterEpoch: 0, terms: SHARED_TERMS_DEFAULTS } as const
 
 /**
- * Reads envelopes in the JSON form of `send`, each with optional `terms` and without `isHead`. The first envelope of each lane is
- * its head, since a request does not depend on others. Returns `null` for malformed input or a duplicate id.
+ * Reads envelopes in the JSON form of `send`, with optional `terms` and without `isHead`: each lane's first one is its
+ * head. Returns `null` for malformed input or a duplicate id.
  */
 export function readEnvelopes(items: readonly unknown[]): Sending | null {
   if (!items.every(isEnvelope) || !items.every(areTermsPlain)) return null
@@ -85,7 +82,7 @@ const isEnvelope = (item: unknown): item is Fields => isObject(item) && !Object.
 const areTermsPlain = ({ terms }: Fields): boolean => terms === undefined || isObject(terms)
 const withDefaults = (send: Fields): Fields => ({ ...ENVELOPE_DEFAULTS, ...send, isHead: false })
 
-/** Shorter than the timeouts of clients and proxies, but longer than a healthy database takes. */
+/** The time limit for outcomes: shorter than clients' and proxies' timeouts, longer than a healthy database takes. */
 const ANSWER_WITHIN_MS = 20_000
 const UNAVAILABLE_RETRY_MS = 1000
 
@@ -115,7 +112,7 @@ const nothing = () => undefined
 
 class SendRequest implements Connection {
   readonly authority = ''
-  // A request is too short for heartbeats and is read completely before anything is sent.
+  // a request is too short for heartbeats
   readonly ping = nothing
   readonly pause = nothing
   readonly resume = nothing
@@ -147,7 +144,7 @@ class SendRequest implements Connection {
     this.end()
   }
 
-  /** Returns the outcome of an envelope. If there was no reply, the envelope may still have been stored. */
+  /** Returns an envelope's outcome. Without a reply, it may have been stored. */
   outcomeOf(envelopeId: EnvelopeId): EnvelopeOutcome {
     const unknown = { envelopeId, status: 'refused', code: 'unavailable', retryAfterMs: UNAVAILABLE_RETRY_MS } as const
     return this.outcomes.get(envelopeId) ?? unknown
