@@ -1,8 +1,6 @@
 /**
- * Runs the broker as a child process. The broker is ready when it logs `broker.ready`; if it can't start, its last
- * output becomes the error. Ctrl-C in a terminal does not reach the broker, so its parent controls the order of the
- * shutdown. If `setpriv` (util-linux) is installed, the kernel ends the broker when the *thread* that started it ends,
- * so a killed parent leaves no broker behind.
+ * Runs the broker as a child process, which is ready when it logs `broker.ready`. Ctrl-C in a terminal does not reach
+ * it, so the parent controls the shutdown. With `setpriv` (util-linux), it ends with the *thread* that started it.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -31,13 +29,13 @@ export interface BrokerProgram extends BrokerFacts {
 }
 
 export interface BrokerOptions {
-  /** The complete environment; the broker inherits nothing from this process. */
+  /** The complete environment, which inherits nothing. */
   readonly environment: Readonly<Record<string, string | undefined>>
   /** Arguments for the runtime, such as `--cpu-prof`. */
   readonly runtimeArgs?: readonly string[]
-  /** The path of a compiled program that runs instead of this one. It takes no arguments for the runtime. */
+  /** A compiled program to run instead, without `runtimeArgs`. */
   readonly program?: string | undefined
-  /** Receives each line of the broker's log and other output. */
+  /** Called with each line of output. */
   readonly onLine?: (line: string) => void
 }
 
@@ -69,10 +67,10 @@ export const RUNTIME_SETTINGS: Readonly<Record<string, string>> = {
 
 const MAIN = join(import.meta.dirname, '../../../apps/broker/src/main.ts')
 
-/** The first argument that makes the compiled program run as the broker. */
+/** The argument that makes the compiled program run as the broker. */
 export const BROKER_ARGUMENT = 'broker'
 
-/** Returns the command that runs the broker program. A compiled program accepts no runtime arguments. */
+/** Returns the broker's command. A compiled program accepts no runtime arguments. */
 export const brokerCommand = (runtimeArgs: readonly string[] = []): readonly [string, ...string[]] =>
   Bun.isStandaloneExecutable ? [process.execPath, BROKER_ARGUMENT] : [process.execPath, ...runtimeArgs, MAIN]
 
@@ -100,7 +98,7 @@ export async function startBroker(options: BrokerOptions): Promise<BrokerProgram
   const { url, httpUrl, adminUrl, demoUrl, brokerKey } = await Promise.race([ready.promise, failed]).finally(() =>
     clearTimeout(timer),
   )
-  failed.catch(() => undefined) // an exit after the start is not a failed start
+  failed.catch(() => undefined) // an exit after the start is no failed start
   return {
     ...{ url, httpUrl, adminUrl, ...(demoUrl === undefined ? {} : { demoUrl }), brokerKey, pid: child.pid!, exited },
     stop: () => stop(child, exited),
@@ -108,17 +106,17 @@ export async function startBroker(options: BrokerOptions): Promise<BrokerProgram
   }
 }
 
-/** Parses a line of the broker's log. Returns null for other output. */
+/** Parses a line of the log. Returns null for other output. */
 export function logLine(line: string): Record<string, unknown> | null {
   if (!line.startsWith('{')) return null
   try {
     return JSON.parse(line) as Record<string, unknown>
   } catch {
-    return null // the line only looks like a log line
+    return null // not a log line after all
   }
 }
 
-/** Returns the errors that the broker would report for these settings at startup. */
+/** Returns the errors that the broker would report for these settings. */
 export async function settingErrors(environment: BrokerOptions['environment']): Promise<readonly string[]> {
   const child = Bun.spawn([...brokerCommand(), '--print-config'], {
     env: { ...environment },
@@ -135,12 +133,12 @@ function spawnBroker({ environment, runtimeArgs, program }: BrokerOptions): Chil
   const [first, ...words] = [...dieWithParentArgs(), ...command]
   return spawn(first!, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...RUNTIME_SETTINGS, ...environment }, // otherwise the broker re-executes itself, and a profiler's signal then kills it
+    env: { ...RUNTIME_SETTINGS, ...environment }, // otherwise, the broker re-executes itself, and a profiler's signal kills it
     detached: true,
   })
 }
 
-/** Returns whether the line explains the exit: it logs an error, is a plain sentence, or names a crash. */
+/** Returns whether the line explains the exit: a logged error, a plain sentence, or a crash. */
 function isExitReason(line: string, fields: Record<string, unknown> | null, former: string): boolean {
   if (fields) return fields.level === 'error' || fields.level === 'fatal'
   return line !== '' && (/error/i.test(line) || !/error/i.test(former))

@@ -1,7 +1,4 @@
-/**
- * Builds the page: `bun packages/console/src/build.ts [FOLDER PUBLIC_PATH]`, by default at the place where a broker
- * looks for it.
- */
+/** Builds the page where a broker looks for it: `bun packages/console/src/build.ts [FOLDER PUBLIC_PATH]`. */
 import { mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { build } from 'vite'
@@ -17,11 +14,11 @@ await build({
   root: join(import.meta.dirname, 'page'),
   base: publicPath,
   logLevel: 'error',
-  // Assets are not inlined, because the page's policy forbids it.
+  // The page's policy forbids inlined assets.
   build: { outDir: fresh, emptyOutDir: true, assetsInlineLimit: 0, modulePreload: false, target: 'es2023' },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
 })
-await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // kept: another process won the race
+await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // another process won the race; keep its folder
 for (const name of await readdir(dirname(folder)))
   if (/^[0-9a-f]{16}$/.test(name) && join(dirname(folder), name) !== folder)
     await rm(join(dirname(folder), name), { recursive: true, force: true })

@@ -1,4 +1,4 @@
-/** Serves the console's static files, which Vite builds on the first request. */
+/** Serves the console's static files, built by Vite on the first request. */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
@@ -7,9 +7,8 @@ import { OperatingError } from '@sealpost/std'
 import { type Asset, filesBelow, readAssets, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
 /**
- * The folder of the page's sources. The page is built once per state of the sources, in a separate process, because
- * Vite would stay in the broker's memory. For a read-only file system, such as an image, `bun
- * packages/console/src/build.ts` builds them beforehand.
+ * The page's sources. A separate process builds them, because Vite would stay in the broker's memory; an image builds
+ * them in advance with `bun packages/console/src/build.ts`.
  */
 const HERE = import.meta.dirname
 const DIST = join(HERE, '../dist')
@@ -17,14 +16,13 @@ const DIST = join(HERE, '../dist')
 const EMBEDDED = join(HERE, 'console')
 const BUILT_WITHIN_MS = 120_000
 
-/** Returns the assets by name; the page loads them from `publicPath`. @throws OperatingError `console_not_built` */
+/** Returns the assets by name, loaded from `publicPath`. @throws OperatingError `console_not_built` */
 async function builtPage(publicPath: string): Promise<ReadonlyMap<string, Asset>> {
   const folder = Bun.isStandaloneExecutable ? EMBEDDED : join(DIST, sourcesHash(publicPath))
   if (!existsSync(folder)) await build(folder, publicPath)
   return readAssets(folder, (name) => name.startsWith('assets/'))
 }
 
-/** Returns a hash of all sources of the page. */
 export function sourcesHash(publicPath: string): string {
   const hasher = new Bun.CryptoHasher('sha256').update(publicPath)
   const sources = filesBelow(join(HERE, 'page')).map((name) => join(HERE, 'page', name))
@@ -57,10 +55,7 @@ export const CONSOLE_FOLDER = `${CONSOLE_PATH}/`
 
 const ALLOWS = { trustedTypes: "'none'" }
 
-/**
- * Opens the console. `failed` receives the error of a failed build; the request is answered with status 503 and the
- * error's code.
- */
+/** Opens the console. `failed` receives a build's error; its request is answered with 503 and the code. */
 export function openConsole(failed: (error: OperatingError) => void): Console {
   let page: Promise<ServedPage> | null = null
   const make = async () =>

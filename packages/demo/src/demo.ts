@@ -1,35 +1,32 @@
-/** Serves the demo: a page that acts as a peer in the browser. The page is built in memory from its sources. */
+/** Serves the demo, a page that is a peer. It is built in memory from its sources. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Asset, PAGE_NAME, readAssets, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
-/** The demo, which handles every request under `DEMO_PATH`. */
+/** Handles every request under `DEMO_PATH`. */
 export type Demo = ServedPage
 
 export const DEMO_PATH = '/demo'
 const FOLDER = `${DEMO_PATH}/`
 
-/**
- * `wasm-unsafe-eval` allows WebAssembly (libsodium) but not `eval`. The page's only Trusted Types policy lets it
- * register its worker; no other string can become code.
- */
+/** Allows WebAssembly (libsodium) but not `eval`, and a Trusted Types policy for the worker only. */
 const ALLOWS = { scripts: "'wasm-unsafe-eval'", trustedTypes: 'sealpost' }
 
-/** Builds the page once; the compiled program contains it. @throws OperatingError `demo_not_built` */
+/** Builds the page once, if the program does not contain it. @throws OperatingError `demo_not_built` */
 export async function openDemo(): Promise<Demo> {
   const assets = Bun.isStandaloneExecutable ? readAssets(EMBEDDED, hasHash) : await buildDemo()
   return servePage({ folder: FOLDER, allows: ALLOWS, assets })
 }
 
 const EMBEDDED = join(import.meta.dirname, 'demo')
-/** Returns whether the name contains a hash, as defined by `NAMING`. */
+/** Returns whether the name contains a hash, as in `NAMING`. */
 const hasHash = (name: string): boolean => /-[0-9a-z]{8}\.\w+$/.test(name)
 
 const SOURCES = [PAGE_NAME, 'offline.ts'].map((name) => join(import.meta.dirname, 'page', name))
 const NAMING = { entry: '[name].[ext]', chunk: '[name]-[hash].[ext]', asset: '[name]-[hash].[ext]' }
 
 /**
- * Returns the assets by name. The page loads them from `FOLDER`.
+ * Returns the assets by name, loaded from `FOLDER`.
  * @throws OperatingError `demo_not_built` if a source is missing or doesn't build
  */
 export async function buildDemo(): Promise<ReadonlyMap<string, Asset>> {

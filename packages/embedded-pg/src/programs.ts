@@ -23,10 +23,7 @@ export interface Binaries {
   environment: Record<string, string>
 }
 
-/**
- * Prepares the programs. @param folder - an existing folder that `account` can reach; it will contain the links or the
- * copy
- */
+/** Prepares the programs. @param folder - a folder that `account` can reach, for links or the copy */
 export async function prepareBinaries(packaged: string, folder: string, account: Account): Promise<Binaries> {
   const inPlace = await tryBinaries(packaged, await linkLibraries(packaged, join(folder, 'lib')), account)
   if (typeof inPlace !== 'string') return inPlace
@@ -36,7 +33,7 @@ export async function prepareBinaries(packaged: string, folder: string, account:
   throw new OperatingError('embedded_unusable', `The embedded PostgreSQL programs don't run here: ${copied}`)
 }
 
-/** Returns the path of the shared libraries. */
+/** Links the shared libraries. Returns their path. */
 async function linkLibraries(native: string, folder: string): Promise<string[]> {
   const text = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]') // absent on platforms without links
   await mkdir(folder)
@@ -50,7 +47,7 @@ async function linkLibraries(native: string, folder: string): Promise<string[]> 
 async function copyBinaries(packaged: string, copy: string): Promise<string> {
   await cp(packaged, copy, { recursive: true, dereference: true, filter: (path) => !path.endsWith('.a') })
   await chmod(copy, 0o755)
-  // Another account must be able to read the copy, regardless of the original modes. The files are public software.
+  // Make the copy readable for the other account; the files are public.
   for (const entry of await readdir(copy, { recursive: true, withFileTypes: true })) {
     const isProgram = basename(entry.parentPath) === 'bin'
     await chmod(join(entry.parentPath, entry.name), entry.isDirectory() || isProgram ? 0o755 : 0o644)
@@ -58,7 +55,7 @@ async function copyBinaries(packaged: string, copy: string): Promise<string> {
   return copy
 }
 
-/** Returns the programs, or the reason why they don't run. */
+/** Returns the programs, or why they don't run. */
 async function tryBinaries(folder: string, libraries: string[], account: Account): Promise<Binaries | string> {
   const postgres = join(folder, 'bin', 'postgres')
   const path = libraries.join(':')
@@ -73,17 +70,17 @@ async function tryBinaries(folder: string, libraries: string[], account: Account
 
 export interface Account {
   name: string
-  /** Absent if programs run under our own account. */
+  /** Absent for our own account. */
   owner?: { uid: number; gid: number }
-  /** The arguments that precede every command. */
+  /** Arguments before every command. */
   prefix: string[]
-  /** The arguments that precede a command that must end with this process. */
+  /** Arguments before a command that must end with this process. */
   boundPrefix: string[]
-  /** Whether `boundPrefix` works on this machine. */
+  /** Whether `boundPrefix` has an effect on this machine. */
   diesWithParent: boolean
 }
 
-/** Chooses the account for the server. @param ownedFolder - an existing cluster, which only its owner may run */
+/** Chooses the server's account. @param ownedFolder - an existing cluster, which only its owner may run */
 export async function chooseAccount(ownedFolder?: string): Promise<Account> {
   const pdeathsig = ['--pdeathsig', 'INT']
   if (process.getuid?.() !== 0) {
@@ -106,7 +103,7 @@ export interface ProgramResult {
   output: string
 }
 
-/** Runs a short program. Returns stdout and stderr as one string. Returns code 127 if the program can't be started. */
+/** Runs a short program. Returns its output, with code 127 if it can't be started. */
 export function runProgram(
   account: Pick<Account, 'prefix'>,
   command: string[],
@@ -126,10 +123,7 @@ export function runProgram(
   })
 }
 
-/**
- * The environment of the programs. It inherits no variable, because some may contain passwords or a locale that
- * translates messages.
- */
+/** The programs' environment, which inherits no passwords and no locale that translates messages. */
 export const programEnvironment = { PATH: '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' }
 
 async function ownerOf(folder: string | undefined): Promise<{ name: string; uid: number; gid: number } | undefined> {
@@ -137,7 +131,7 @@ async function ownerOf(folder: string | undefined): Promise<{ name: string; uid:
   return facts && facts.uid !== 0 ? { name: `uid ${facts.uid}`, uid: facts.uid, gid: facts.gid } : undefined
 }
 
-/** Returns an account for initdb, which requires a passwd entry. Every Linux system has one of these accounts. */
+/** Returns an account with a passwd entry, which initdb requires and every Linux system has. */
 async function unprivilegedAccount(): Promise<{ name: string; uid: number; gid: number }> {
   const entries = (await readFile('/etc/passwd', 'utf8').catch(() => '')).split('\n').map((line) => line.split(':'))
   for (const wanted of ['nobody', 'daemon']) {

@@ -5,12 +5,12 @@ import { type RedriveRefusal, redriveRefusals } from './texts.ts'
 const ms = z.number().describe('milliseconds')
 const instantMs = z.number().describe('milliseconds since 1970')
 const perSecond = z.number().min(0)
-/** A percentile over the last interval; null if there are no measurements. */
+/** A percentile over the last interval; null without measurements. */
 const percentile = ms.nullable()
 
 /**
- * `flowing`: no mail waits too long. `waiting`: mail waits for peers that are offline or don't want mail now. `behind`:
- * a connected peer can't keep up. `unknown`: the queue could not be read recently.
+ * `waiting`: mail waits for peers that are offline or don't want it now. `behind`: a connected peer can't keep up.
+ * `unknown`: the queue could not be read recently.
  */
 export const Flow = z.enum(['flowing', 'waiting', 'behind', 'unknown'])
 export type Flow = z.output<typeof Flow>
@@ -36,7 +36,7 @@ export const WaitingPeer = z.object({
 })
 export type WaitingPeer = z.output<typeof WaitingPeer>
 
-/** A sample of the broker. Rates and percentiles cover the time since the previous sample. */
+/** A sample of the broker, since the previous one. */
 export const Sample = z.object({
   atMs: ms,
   acceptedPerSecond: perSecond,
@@ -252,7 +252,7 @@ const AttachmentReport = z.object({
   unfinished: z.int().describe('the incomplete uploads among them'),
 })
 
-/** A mesh's storage, apart from messages. */
+/** A mesh's storage, except messages. */
 export const StorageReport = z.object({ spaces: z.array(SpaceReport), attachments: AttachmentReport })
 export type StorageReport = z.output<typeof StorageReport>
 
@@ -310,7 +310,7 @@ export type DeadLetters = z.output<typeof DeadLetters>
 
 const DEAD_LETTER_IDS_MAX = 1000
 
-/** Selects dead letters: those with the given ids, or all that match the other fields. */
+/** Selects dead letters by ids, or by all other fields. */
 const selection = {
   ids: z.array(z.int().min(0)).min(1).max(DEAD_LETTER_IDS_MAX).optional(),
   all: z.literal(true).optional(),

@@ -1,9 +1,9 @@
 /**
- * Formats values for web pages and terminals. This file imports no schemas, because the console's policy forbids the
- * code that zod generates.
+ * Formats values for pages and terminals. Imports no schemas, because the console's policy forbids zod's generated
+ * code.
  */
 
-/** The reasons why a dead letter was not redriven. */
+/** Explains why a dead letter was not redriven. */
 export const redriveRefusals = {
   unknown: 'no dead letter has this ID',
   not_kept: 'it expired, so its envelope was not kept',

@@ -1,6 +1,6 @@
 /**
- * Simulates time: the clock advances to the next event, and events with the same time happen in the order in which they
- * were scheduled. All effects of settled promises happen before the next event.
+ * Simulates time, which advances to the next event. Events with the same time happen in the order of scheduling, each
+ * after all effects of the previous one.
  */
 import { drainMicrotasks } from 'bun:jsc'
 import { assert, type Millis } from '@sealpost/std'

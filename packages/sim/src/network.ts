@@ -18,7 +18,7 @@ interface ServerEnd {
 
 const ABNORMAL = 1006
 
-/** One connection: two ordered one-way pipes. A cut discards their contents, and both ends notice it late. */
+/** A connection of two ordered pipes. A cut discards their contents, and both ends notice it late. */
 export class SimulatedLink {
   private readonly clock: VirtualClock
   private readonly random: Random
@@ -89,7 +89,7 @@ export class SimulatedLink {
     this.clock.after(this.delay(), () => this.closeClient(ABNORMAL))
   }
 
-  /** Cuts the connection. Each end notices it later; the server may notice only through its heartbeat. */
+  /** Cuts the connection. Each end notices it later, the server perhaps only by its heartbeat. */
   cut(noticed: { clientAfterMs: Millis; serverAfterMs: Millis }): void {
     if (this.isCut) return
     this.isCut = true
@@ -140,8 +140,8 @@ interface HintPathPorts {
 }
 
 /**
- * Simulates hints between shards, which may be lost, duplicated or late. Wakes use the world's random source. All other
- * hints were added later and use a separate source, so that the worlds of older seeds did not change.
+ * Simulates hints between shards, which may be lost, duplicated or late. Hints other than wakes use a separate random
+ * source, so that the worlds of older seeds did not change.
  */
 export class HintPath {
   private readonly ports: HintPathPorts

@@ -1,8 +1,8 @@
-/** Chooses a seed's faults. Each fault is absent in many seeds, so that no fault always hides another one. */
+/** Chooses a seed's faults. Each is absent in many seeds, so that none always hides another. */
 import type { QueueOptions } from '@sealpost/queue'
 import { type Millis, type Random, seededRandom } from '@sealpost/std'
 
-/** The probabilities, which are drawn each time that the fault could happen. */
+/** The probabilities of faults, drawn at each opportunity. */
 export type Chances = Pick<
   FaultPlan,
   | 'requestLost'
@@ -28,22 +28,22 @@ export type Chances = Pick<
 export interface FaultPlan {
   readonly requestLost: number
   readonly replyLost: number
-  /** A statement that is applied after the shard received a failure. */
+  /** A statement is applied after the shard received a failure. */
   readonly appliedLate: number
   readonly locked: number
-  /** Per checked commit: other shards' statements for the same senders win the race at each attempt. */
+  /** Other shards win the race against every attempt of a checked commit. */
   readonly raced: number
   readonly sendBuffered: number
   readonly sendDropped: number
   readonly hintLost: number
   readonly hintDoubled: number
-  /** Per dial: the peer dials a different shard than last time. */
+  /** A dial goes to another shard than the last. */
   readonly takeover: number
   readonly handlerThrows: number
   readonly handlerSlow: number
   readonly handlerRejects: number
   readonly handlerExtends: number
-  /** Per send: the message requests receipts; below it: the message is delayed. */
+  /** A message requests receipts. */
   readonly wantsReceipts: number
   readonly delayed: number
   readonly disturbed: number
@@ -54,7 +54,7 @@ export interface FaultPlan {
   readonly restarts: number
   readonly outages: number
   readonly clockJumps: number
-  /** The maximum delay of a database reply and of a frame. */
+  /** The maximum delay of a database reply. */
   readonly databaseMs: Millis
   readonly networkMs: Millis
   readonly waitingMax: number
@@ -101,12 +101,11 @@ export function drawPlan(random: Random): FaultPlan {
 const ENDS_SALT = 0x0d1e5
 
 /**
- * Chooses how deliveries end unsettled: some messages have a time to live of one to a few seconds, and in some worlds
- * two failed attempts make a dead letter. These draws use a separate random source, so that the worlds of older seeds
- * do not change.
+ * Chooses how deliveries end unsettled, by short times to live or few failed attempts, with a separate random source,
+ * so that the worlds of older seeds do not change.
  */
 export class Ends {
-  /** The limits of failed attempts. They are out of reach in worlds without dead letters from failed attempts. */
+  /** The limits of failed attempts, out of reach in worlds without such dead letters. */
   readonly failedAttempts: Pick<QueueOptions, 'failedAttemptsMax' | 'failedAttemptsSpanMs'>
   readonly areFailedAttemptsCounted: boolean
   private readonly random: Random

@@ -3,7 +3,7 @@ import { placeOf, plantedBugs } from './mutants/test/planted-bugs.ts'
 import { runSeed } from './world.ts'
 
 const SEEDS = 300
-/** Takes about 15 s of CPU; the machine may be slow and shared. */
+/** The time limit of a test that takes 15 s of CPU, on a slow machine. */
 const SLOW = { timeout: 600_000 }
 
 const STATES = [
@@ -47,7 +47,7 @@ const STATES = [
   'session: proving',
 ]
 
-/** Events that must happen in at least one seed; otherwise, the run does not test them. */
+/** Events that must happen in some seed; otherwise, the run does not test them. */
 const MARKS = [
   'ack: duplicate',
   'insert lease: given',

@@ -1,7 +1,4 @@
-/**
- * Defines the data types that the parts of a world share. The types have no behaviour. They exist so that the parts
- * need not import each other.
- */
+/** Defines the data types that the parts of a world share, so that they need not import each other. */
 import type { EngineLimits, GroupEntry } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
 import type { Hint } from '@sealpost/protocol/hints'
@@ -41,11 +38,11 @@ export interface Surroundings {
   readonly shards: readonly (Door | null)[]
   readonly members: readonly PeerKey[]
   groupIn(meshId: MeshId): GroupEntry
-  /** Returns true with one of the plan's probabilities. Always returns false after the fault period. */
+  /** Returns true with one of the plan's probabilities, but never after the fault period. */
   chance(fault: keyof Chances): boolean
   isDoubtful(way: { meshId: MeshId; from: PeerKey; to: PeerKey }): boolean
   hint(from: object, hint: Hint): void
-  /** Reports an error that no caller can receive, and ends the world. */
+  /** Ends the world with an error that no caller can receive. */
   fail(error: unknown): void
 }
 
@@ -59,7 +56,7 @@ export interface ShardRun {
   readonly heard: HeardConsents
   readonly watch: DriverWatch
   readonly driver: Driver
-  /** Runs the function later, unless the process has ended by then. */
+  /** Runs the function later, unless the process has ended. */
   after(delayMs: Millis, run: () => void): void
 }
 

@@ -42,25 +42,21 @@ export interface RunOutcome {
 const START_MS = 1_700_000_000_000
 const FAULTS_MS = 6_000
 /**
- * The sum of one lease, one poll, the longest pause between two dials, a heartbeat that detects a dead connection, and
- * a margin. The second term is the two minutes for which an SDK holds back messages that follow a message that it can't
- * open yet.
+ * How long the world runs without faults: lease, poll, pause between dials, heartbeat and margin, then the two minutes
+ * for which an SDK holds messages back.
  */
 const DRAIN_MS = 60_000 + 120_000
-/** The number of messages that each peer sends, half of them in bursts. */
+/** The number of messages per peer, half of them in bursts. */
 const SENDS = 14
 const PEERS = 3
 const CHECK_MS = 3_000
 const POLL_MS = 2_000
-/** The bound of P3 apart from the lease: a poll and five seconds. */
+/** The bound of P3 in addition to the lease: a poll and five seconds. */
 const WAITS_MS_MAX = POLL_MS + 5_000
-/**
- * In worlds with a fast database, the time for a statement in flight and two more. A returned delivery then need not
- * wait for a poll.
- */
+/** The time for three statements of a fast database, after which a returned delivery must have been claimed. */
 const FAST_DATABASE_MS = 40
 const RETURNED_MS_MAX = 500
-/** The wait after a lost statement, which covers its timeout and a fence. */
+/** How long a lost statement delays a delivery: its timeout and a fence. */
 const LOST_MS_MAX = 2_000
 const LOOK_MS = 100
 const MESHES = ['a1', 'a2'].map((digits) => digits.repeat(16) as MeshId)
@@ -73,7 +69,7 @@ const limitsOfSim: EngineLimits = {
   inFlightMax: 6,
   rate: null,
   byteRate: null,
-  mailbox: null, // off, so that the worlds of seeds that once failed don't change
+  mailbox: null, // off, so that the worlds of failed seeds don't change
 }
 const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS }
 
@@ -157,7 +153,7 @@ class World implements Surroundings {
     return drainedInMs
   }
 
-  /** Checks that after the faults, no delivery waits long while its recipient has credit and receives no other push. */
+  /** Checks that after the faults, no delivery waits long while its recipient has credit. */
   private watchWaiting(): void {
     const { clock, store, plan, oracle, path, overlaps } = this
     const isPunctual = plan.databaseMs <= FAST_DATABASE_MS && plan.clockJumps === 0
@@ -165,7 +161,7 @@ class World implements Surroundings {
       const isWoken = lease?.epoch === null && life.watch.hasReturned(id, connection.welcomedAtMs)
       const dueAtMs = lease?.untilMs ?? 0
       const isUndisturbed = isPunctual && dueAtMs > path.lostAtMs + LOST_MS_MAX
-      // A commit that is held back still uses credit for its leases on insert.
+      // A held-back commit uses credit for its leases on insert, so it may delay a delivery.
       return isWoken && isUndisturbed && !overlaps.mayLackSince(dueAtMs) ? RETURNED_MS_MAX : WAITS_MS_MAX
     }
     const since = new Map<StoredDelivery, Millis>()
@@ -185,7 +181,7 @@ class World implements Surroundings {
     look()
   }
 
-  /** Returns the recipient's shard and connection if its session may take this delivery now. */
+  /** Returns the recipient's shard and connection, if its session may take this delivery. */
   private takerOf(row: StoredDelivery): Taker | null {
     const { session, isPool, isRevoked } = this.store.find(row.meshId, row.recipient)!
     if (isPool || isRevoked || !isFree(row, session.epoch, this.store.nowMs)) return null
@@ -220,7 +216,7 @@ class World implements Surroundings {
     return isDone && this.shards.some((shard) => shard?.engine.presence.isServed(leaver.meshId, leaver.peerKey))
   }
 
-  /** Counts the deliveries in the queue. Messages that are not delivered because of a revocation do not count. */
+  /** Counts the queued deliveries that no revocation affects. */
   private queued(): number {
     const isOut = ({ meshId, sender, recipient }: StoredDelivery) =>
       this.revocations.isOut(meshId, sender) || this.revocations.isOut(meshId, recipient)
@@ -230,7 +226,7 @@ class World implements Surroundings {
   private enrol(meshId: MeshId): void {
     this.store.addMesh(meshId)
     for (let n = 1; n <= PEERS; n++) {
-      // Both meshes have the same keys and numbers: code that does not check the mesh would find the wrong peer.
+      // Both meshes have the same keys and numbers, so that code that ignores the mesh finds the wrong peer.
       const peerKey = keyOf(n)
       const binding = {
         peer: peerKey,
@@ -281,7 +277,7 @@ class World implements Surroundings {
     this.clock.after(this.random.next() * FAULTS_MS * 0.95, happen)
   }
 
-  /** Schedules one message, or a burst of messages to one recipient. Returns the number of messages. */
+  /** Schedules one message, or a burst to one recipient. Returns their number. */
   private scheduleSends(peer: SimPeer, most: number): number {
     const { random } = this
     const others = this.peers.filter((other) => other.meshId === peer.meshId && other !== peer)

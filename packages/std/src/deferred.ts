@@ -1,11 +1,10 @@
-/** A promise with the functions that settle it. */
 export interface Deferred<T> {
   readonly promise: Promise<T>
   readonly resolve: (value: T | PromiseLike<T>) => void
   readonly reject: (reason?: unknown) => void
 }
 
-/** Replaces `Promise.withResolvers`, which Node 20 and browsers before 2024 lack. */
+/** `Promise.withResolvers`, which Node 20 and browsers before 2024 lack. */
 export function withResolvers<T>(): Deferred<T> {
   let resolve!: Deferred<T>['resolve']
   let reject!: Deferred<T>['reject']

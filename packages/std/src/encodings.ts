@@ -17,13 +17,13 @@ interface HexCodec {
   decode(text: string): Uint8Array | null
 }
 
-/** Available in Bun, Deno, Node 25 and browsers of 2025: decodes 400 bytes in 0.2 µs; the table takes 1.8 µs. */
+/** In Bun, Deno, Node 25 and browsers of 2025. Decodes 400 bytes in 0.2 µs; the table takes 1.8 µs. */
 const NATIVE_HEX: HexCodec = {
   encode: (bytes) => bytes.toHex(),
   decode: (text) => {
     try {
       const bytes = Uint8Array.fromHex(text)
-      return bytes.toHex() === text ? bytes : null // the platform accepts upper case
+      return bytes.toHex() === text ? bytes : null // the platform accepts upper case too
     } catch {
       return null
     }
@@ -50,14 +50,14 @@ const HEX_BY_TABLE: HexCodec = {
   },
 }
 
-/** Exported for tests, because both codecs must behave the same. */
+/** Exported for tests, in which both codecs must agree. */
 export const HEX_CODECS = { native: NATIVE_HEX, table: HEX_BY_TABLE }
 
 const hex = 'fromHex' in Uint8Array ? NATIVE_HEX : HEX_BY_TABLE
 
 export const toHex = (bytes: Uint8Array): string => hex.encode(bytes)
 
-/** Uses the table, which allocates nothing and is faster than a regular expression for the length of a key. */
+/** Uses the table, which for a key is faster than a regular expression and allocates nothing. */
 export function isHex(text: unknown, byteLength: number): text is string {
   if (typeof text !== 'string' || text.length !== byteLength * 2) return false
   for (let at = 0; at < text.length; at++) if (nibbleAt(text, at) === NONE) return false
@@ -71,7 +71,7 @@ export function fromHex(text: string): Uint8Array {
   return bytes
 }
 
-/** Compares in a time that depends on the bytes, so don't use it for secrets. */
+/** Compares bytes. Not for secrets, because the time depends on them. */
 export function isSameBytes(a: Uint8Array, b: Uint8Array): boolean {
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false
   return a.length === b.length
@@ -86,10 +86,10 @@ interface Base64Codec {
 
 const WRITE = { alphabet: 'base64url', omitPadding: true } as const
 const READ = { alphabet: 'base64url' } as const
-/** Arguments for one call of `String.fromCharCode`; more could overflow the stack. */
+/** The maximum number of arguments of `String.fromCharCode`, which use the stack. */
 const CHUNK = 0x2000
 
-/** Available in Bun, Deno, Node 25 and browsers of 2025: decodes 400 bytes in 0.5 µs, compared with 18 µs by `atob`. */
+/** In Bun, Deno, Node 25 and browsers of 2025. Decodes 400 bytes in 0.5 µs; `atob` takes 18 µs. */
 const NATIVE_BASE64: Base64Codec = {
   encode: (bytes) => bytes.toBase64(WRITE),
   decode: (text) => Uint8Array.fromBase64(text, READ),
@@ -105,7 +105,7 @@ const BASE64_BY_ATOB: Base64Codec = {
   decode: (text) => Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (char) => char.charCodeAt(0)),
 }
 
-/** Exported for tests, because both codecs must behave the same. */
+/** Exported for tests, in which both codecs must agree. */
 export const BASE64_CODECS = { native: NATIVE_BASE64, atob: BASE64_BY_ATOB }
 
 const base64 = 'fromBase64' in Uint8Array ? NATIVE_BASE64 : BASE64_BY_ATOB
@@ -115,13 +115,13 @@ export const toBase64url = (bytes: Uint8Array): string => base64.encode(bytes)
 /** @throws SyntaxError if `text` is not an output of `toBase64url`. */
 export const fromBase64url = (text: string): Uint8Array => decodeStrictly(text, base64)
 
-/** Platforms accept padding, white space and stray bits; encoding the result again detects all of them. */
+/** Decodes, and compares the result's encoding, because platforms accept padding, white space and stray bits. */
 export function decodeStrictly(text: string, { encode, decode }: Base64Codec): Uint8Array {
   let bytes: Uint8Array | null = null
   try {
     bytes = decode(text)
   } catch {
-    // Refused below, like text that is not the canonical spelling.
+    // invalid text is refused below
   }
   if (!bytes || encode(bytes) !== text) throw new SyntaxError('not base64url without padding')
   return bytes

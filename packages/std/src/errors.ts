@@ -1,6 +1,6 @@
 /**
- * Defines the two kinds of errors that are thrown. A broken assumption is a bug: the connection or the process ends and
- * never continues after it. An operating error comes from outside, and some caller has a plan for it.
+ * Defines the errors that are thrown. A broken assumption is a bug, which ends the connection or process. An operating
+ * error comes from outside, and some caller handles it.
  */
 export class AssertionFailed extends Error {
   override readonly name = 'AssertionFailed'
@@ -10,14 +10,14 @@ export function assert(fact: unknown, claim: string): asserts fact {
   if (!fact) throw new AssertionFailed(claim)
 }
 
-/** Ends a `switch` over a union, so that the compiler proves that no case is missing. */
+/** Ends a `switch` over a union, whose cases the compiler then proves complete. */
 export function unreachable(never: never): never {
   throw new AssertionFailed(`unreachable: ${String(never)}`)
 }
 
 /**
- * A failure outside this program, such as a database that is down or a file that is unreadable. Thrown at the edges and
- * caught where there is a plan. `retryable`: the same call may succeed later; this one may have taken effect.
+ * A failure outside this program, such as a database that is down or a file that is unreadable. `retryable`: the same
+ * call may succeed later, and this one may have taken effect.
  */
 export class OperatingError extends Error {
   override readonly name = 'OperatingError'

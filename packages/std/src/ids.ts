@@ -1,6 +1,6 @@
 /**
- * Defines the ids that every package shares. Ids of fixed length are lower-case hex strings in memory: they need no
- * conversion to be compared, hashed or printed, and Postgres accepts them as `uuid` and `bytea` text.
+ * Defines the ids that every package shares. Ids of fixed length are lower-case hex strings, which Postgres accepts as
+ * `uuid` and `bytea` text.
  */
 declare const brand: unique symbol
 type Branded<T, Name extends string> = T & { readonly [brand]: Name }
@@ -13,9 +13,9 @@ export type MeshId = Branded<string, 'MeshId'>
 export type InviteId = Branded<string, 'InviteId'>
 /** A group of peers: 32 hex digits. */
 export type GroupId = Branded<string, 'GroupId'>
-/** A space of state and history. The space of a mesh has the mesh's id; the space of a group has the group's id. */
+/** A space of state and history, whose id is its mesh's or group's. */
 export type SpaceId = MeshId | GroupId
-/** The epoch of the statement that ends a group: the largest `integer` in Postgres, so that no statement can follow. */
+/** The epoch of the statement that ends a group: the largest `integer`, which no statement can follow. */
 export const GROUP_EPOCH_LAST = 2 ** 31 - 1
 /** A pool of peers, addressed like a peer: 64 hex digits. */
 export type PoolId = Branded<string, 'PoolId'>
@@ -26,8 +26,8 @@ export type EnvelopeId = Branded<string, 'EnvelopeId'>
 /** The sequence number of a delivery, a safe integer. It is meaningful only within one incarnation of a database. */
 export type DeliveryId = Branded<number, 'DeliveryId'>
 /**
- * The size of a block of delivery ids. A delivery id is a block number from the sequence `delivery_block`, multiplied
- * by this size, plus the number within the block. One shard assigns all ids of a block, in ascending order.
+ * The number of ids in a block. A delivery id is a block number from the sequence `delivery_block`, times this, plus
+ * the position. One shard assigns a block's ids in order.
  */
 export const ID_BLOCK = 2 ** 16
 export const blockOf = (id: number): number => Math.floor(id / ID_BLOCK)
@@ -51,9 +51,7 @@ export interface MemberRef {
   readonly peer: PeerNo
 }
 
-/**
- * A seeded generator for runs that must be reproducible (mulberry32, in the public domain). Do not use it for secrets.
- */
+/** A seeded generator for reproducible runs (mulberry32, in the public domain). Not for secrets. */
 export interface Random {
   /** Returns a number in [0, 1). */
   next(): number
@@ -75,27 +73,23 @@ export function seededRandom(seed: number): Random {
 }
 
 /**
- * Names that users choose for members, devices, groups, pools and meshes. A name can't be mistaken for a key, a
- * fingerprint, or the notation that the CLI and the documentation put around names: `USER/LABEL`, `bob, carol`, `*`,
- * `(you)`, `--option`. Names that differ only in spaces are equal. Names may still look alike: `caro1`, `carol.` and
- * `[carol]` are valid.
+ * The maximum length of names of members, devices, groups, pools and meshes. A name can't be mistaken for a key, a
+ * fingerprint, or the notation around names: `USER/LABEL`, `bob, carol`, `*`, `(you)`, `--option`. Names may look
+ * alike.
  */
 export const NAME_LENGTH_MAX = 64
 
 export const NAME_RULE = `1 to ${NAME_LENGTH_MAX} characters of printable ASCII, without / , * ( ) or a leading hyphen, and not a key or a fingerprint`
 
-/** Trims the name and reduces inner runs of spaces to one space. */
+/** Trims the name, and reduces inner runs of spaces to one. */
 export const tidyName = (text: string): string => text.replace(/ +/g, ' ').replace(/^ | $/g, '')
 
 const KEY = /^[0-9a-f]{64}$/i
-/**
- * Eight groups of four anywhere in the name, or a name of 32 characters. I, L, O and U are not in the alphabet of
- * fingerprints but resemble characters that do belong to it.
- */
+/** Matches a fingerprint anywhere in the name, also with I, L, O and U, which resemble its characters. */
 const FINGERPRINT = /(?<![0-9a-z])[0-9a-z]{4}(?:[-_.: ][0-9a-z]{4}){7}(?![0-9a-z])|^[0-9a-z]{32}$/i
 /**
- * The beginning of a fingerprint: two or more groups of four, one of them with a digit before a letter. `team-2024` and
- * `east-web1` are valid names, although one fingerprint in six begins like one of them.
+ * Matches the beginning of a fingerprint: groups of four, one of them with a digit before a letter. `team-2024` and
+ * `east-web1` remain valid names.
  */
 const BEGINNING = /^(?=.*\d[a-z])[0-9a-z]{4}(?:-[0-9a-z]{4})+$/i
 

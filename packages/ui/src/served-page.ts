@@ -5,21 +5,21 @@ import { join, relative } from 'node:path'
 export interface Asset {
   readonly type: string
   readonly bytes: Uint8Array<ArrayBuffer>
-  /** Whether the name contains a hash of the contents, so that the file never changes. */
+  /** Whether the name contains a hash of the contents. */
   readonly isImmutable: boolean
 }
 
 export interface ServedPage {
-  /** Replies to requests for paths below the folder, and for the folder without its last slash. */
+  /** Replies to requests for the folder, with or without its last slash, and below it. */
   answer(request: Request): Response
 }
 
 export interface PageParts {
   /** The path of the folder, which begins and ends with a slash. */
   readonly folder: string
-  /** Script sources and trusted-types rules to add to the policy. */
+  /** Additional script sources and trusted-types rules. */
   readonly allows: { readonly scripts?: string; readonly trustedTypes: string }
-  /** The assets by name. `index.html` is served at the folder's own path. */
+  /** The assets by name, with `index.html` at the folder's own path. */
   readonly assets: ReadonlyMap<string, Asset>
 }
 
@@ -64,10 +64,7 @@ interface Served {
   readonly gzipped: Uint8Array<ArrayBuffer>
 }
 
-/**
- * Returns the policy: only code served with the page loads or runs, requests go only to the page's origin, and strings
- * can't become markup.
- */
+/** Returns the policy: only served code runs, requests go to the page's origin, and strings can't become markup. */
 const policyOf = ({ scripts, trustedTypes }: PageParts['allows']): string =>
   [
     "default-src 'none'",

@@ -1,4 +1,4 @@
-/** For tests: creates an authority and its certificates with `openssl`. */
+/** Creates an authority and certificates for tests with `openssl`. */
 import { rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
@@ -11,7 +11,7 @@ const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-node
 const NAMES = 'subjectAltName=DNS:localhost,IP:127.0.0.1'
 
 export class TestAuthority {
-  /** The authority's certificate, for `NODE_EXTRA_CA_CERTS` of clients. */
+  /** The authority's certificate, for `NODE_EXTRA_CA_CERTS`. */
   readonly file: string
   readonly #folder: string
   #made = 0
@@ -28,7 +28,7 @@ export class TestAuthority {
     return authority
   }
 
-  /** Creates a certificate, by default for `localhost` and 127.0.0.1. If `days` is -1, it has expired. */
+  /** Creates a certificate, by default for `localhost` and 127.0.0.1. With `days` of -1, it has expired. */
   async certify({ names = NAMES, days = 2 }: { names?: string; days?: number } = {}): Promise<CertificateFiles> {
     const path = (name: string) => join(this.#folder, `${this.#made}-${name}`)
     this.#made += 1
@@ -43,7 +43,7 @@ export class TestAuthority {
 
 export const tlsSettingsOf = ({ cert, key }: CertificateFiles) => ({ TLS_CERT: cert, TLS_KEY: key })
 
-/** Atomically replaces a file with the contents of another file. */
+/** Replaces a file atomically with a copy of another. */
 export async function replaceFile(path: string, by: string): Promise<void> {
   await writeFile(`${path}.new`, await Bun.file(by).text())
   await rename(`${path}.new`, path)

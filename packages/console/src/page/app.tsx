@@ -1,4 +1,4 @@
-/** Renders the console's page: signs in with a token, and shows the view for the address. */
+/** Renders the console: signs in with a token, and shows the address's view. */
 import type { Me } from '@sealpost/operator'
 import { render } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
@@ -20,7 +20,7 @@ function App() {
     setToken(fresh)
   }
   useEffect(() => {
-    // A link with a token may be pasted into the address bar of an open page.
+    // Handles a link with a token that is pasted into an open page.
     const pasted = () => {
       const fresh = takeToken()
       if (fresh) enter(fresh)
@@ -108,7 +108,7 @@ function Waiting({ me, leave }: { me: Fetched<Me>; leave: () => void }) {
   )
 }
 
-/** Shows the view for a token that is valid for all meshes. */
+/** Shows the view for a token of all meshes. */
 function Whole({ api, me, leave }: SignedProps & { me: Me }) {
   const [page = '', rest] = useRoute()
   const live = useLive(api)
@@ -193,8 +193,8 @@ function useRoute(): string[] {
 }
 
 /**
- * The key of this tab's token in the session storage. The token arrives in the fragment, which no server sees. The page
- * immediately removes it from the address bar, and forgets it when the tab is closed.
+ * The key of this tab's token in the session storage. It arrives in the fragment, which no server sees and the page
+ * removes.
  */
 const NAME = 'sealpost admin token'
 const IN_FRAGMENT = /^#(spa_[0-9a-f]{16}_[A-Za-z0-9_-]{43})$/

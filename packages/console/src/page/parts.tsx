@@ -1,4 +1,4 @@
-/** Contains the API client and the components that every view is built from. */
+/** The API client, and the components of all views. */
 import type { Flow, MeshState, Overview, Sample, SampleHistory } from '@sealpost/operator'
 import { binaryBytes, wholeUnits } from '@sealpost/operator/texts'
 import { EventSourceParserStream } from 'eventsource-parser/stream'
@@ -91,15 +91,15 @@ export const short = (key: string): string => `${key.slice(0, 8)}…`
 export const named = (name: string | null, key: string): string => name ?? short(key)
 export const plain = (code: string): string => code.replaceAll('_', ' ').replaceAll('.', ': ')
 
-/** Formats a number of dead letters; the broker stops counting at a thousand. */
+/** Formats a number of dead letters, which stops at a thousand. */
 export const deadCount = ({ deadLetters }: { deadLetters: number }): string =>
   deadLetters < 1000 ? count(deadLetters) : '1,000+'
 
-/** A value that a view loads. Every view renders all of its states. */
+/** A loaded value. Every view renders all of its states. */
 export type Fetched<T> =
   | { readonly state: 'loading' }
   | { readonly state: 'failed'; readonly why: string }
-  /** `why` is the reason why the last refresh failed and the value is outdated. */
+  /** `why`: why the last refresh failed, and the value is outdated. */
   | { readonly state: 'ready'; readonly value: T; readonly why: string | null }
 
 export const whyOf = (error: unknown): string => {
@@ -107,7 +107,7 @@ export const whyOf = (error: unknown): string => {
   return error.message.replaceAll('`', '').replace(/^./, (letter) => letter.toUpperCase())
 }
 
-/** Loads a value immediately, whenever `about` changes, every `everyMs`, and on request. */
+/** Loads a value when `about` changes, every `everyMs`, and on request. */
 export function useAsked<T>(about: string, ask: () => Promise<T>, everyMs = 5000): [Fetched<T>, () => void] {
   const [asked, setAsked] = useState<Fetched<T>>({ state: 'loading' })
   const current = useRef(about)
@@ -134,11 +134,11 @@ export function useAsked<T>(about: string, ask: () => Promise<T>, everyMs = 5000
   return [asked, () => void again()]
 }
 
-/** The current overview and the samples of the last half hour. */
+/** The current overview and half an hour of samples. */
 export interface Live {
   readonly overview: Overview | null
   readonly samples: readonly Sample[]
-  /** The reason why no overview arrives; null while overviews arrive. */
+  /** Why no overview arrives; null while they do. */
   readonly away: string | null
 }
 
@@ -174,7 +174,7 @@ async function follow(api: Api, signal: AbortSignal, change: Change): Promise<vo
   }
 }
 
-/** Shows a value, or states that it is loading, failed or empty. */
+/** Shows a value, or that it is loading, failed or empty. */
 export function Shown<T>({
   asked,
   isEmpty,
@@ -210,7 +210,7 @@ const FLOW_WORDS: Readonly<Record<Flow, string>> = {
   behind: 'Behind',
   unknown: 'Unknown',
 }
-/** Shapes in addition to the colours, for readers who can't distinguish red from green. */
+/** Shapes in addition to colours, for readers who can't distinguish red from green. */
 const FLOW_SHAPES: Readonly<Record<Flow, string>> = {
   flowing: 'M4 10.5 8 14.5 16 6',
   waiting: 'M10 3a7 7 0 1 1 0 14 7 7 0 0 1 0-14m0 3.5V10l2.5 1.5',
@@ -227,7 +227,7 @@ function FlowBadge({ flow }: { flow: Flow }) {
   )
 }
 
-/** Dead letters have their own badge: they don't affect the flow but still need an operator. */
+/** Dead letters have a separate badge, because they don't affect the flow. */
 export function MeshBadges({ mesh }: { mesh: MeshState }) {
   const isQuiet = mesh.flow === 'flowing' && mesh.deadLetters > 0
   return (
@@ -264,7 +264,7 @@ export function Tile({ label, value, hint }: { label: string; value: string; hin
   )
 }
 
-/** Shows a table that scrolls sideways, even by keyboard, so that the page itself does not have to. */
+/** Shows a table that scrolls sideways, also by keyboard. */
 export function Table({
   label,
   head,
@@ -296,7 +296,7 @@ export function Table({
 
 export const Num = ({ children }: { children: ComponentChildren }) => <td class="number">{children}</td>
 
-/** Shows a shortened key; a click copies the full key. */
+/** Shows a shortened key, and copies it on a click. */
 export function Key({ value }: { value: string }) {
   const [isCopied, setCopied] = useState(false)
   const copy = async () => {
@@ -318,7 +318,7 @@ interface Question {
   readonly act: () => Promise<unknown>
 }
 
-/** Asks the user to confirm an irreversible change. */
+/** Confirms an irreversible change. */
 function Confirm({ question, close }: { question: Question | null; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const [why, setWhy] = useState<string | null>(null)
@@ -354,17 +354,16 @@ function Confirm({ question, close }: { question: Question | null; close: () => 
   )
 }
 
-/** Returns a function that asks a question, and the dialog to render. */
+/** Returns a function that asks a question, and its dialog. */
 export function useConfirm() {
   const [question, setQuestion] = useState<Question | null>(null)
   return { ask: setQuestion, dialog: <Confirm question={question} close={() => setQuestion(null)} /> }
 }
 
 interface PagerProps {
-  /** The cursors of the second and later pages. */
+  /** The cursors of earlier pages. */
   readonly pages: readonly string[]
   readonly turn: (pages: readonly string[]) => void
-  /** The cursor of the next page; null on the last page. */
   readonly next: string | null
 }
 

@@ -400,7 +400,7 @@ export class Deliveries {
 
   private fence(live: LiveSession): void {
     if (live.isOver || !live.credit.startFence()) return
-    live.takeParked() // drop these deliveries, whose void leases are claimed again
+    live.takeParked() // their leases are void, so they will be claimed again
     this.context.counters.fences += 1
     this.context.effects.fence(live.socket, refOf(live))
   }

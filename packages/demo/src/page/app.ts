@@ -1,4 +1,4 @@
-/** Manages the page's screens, from opening the page to the chat, and the actions on each screen. */
+/** Manages the page's screens and their actions. */
 import { generateIdentity, type Invite, readInvite, ready } from '@sealpost/identity'
 import type { Identity, Membership } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
@@ -8,7 +8,7 @@ import { Mailbox } from './mailbox.ts'
 
 export type Screen =
   | { readonly name: 'opening' }
-  /** Another tab has the keys and the outbox. This tab continues once the other one is closed. */
+  /** Another tab has the keys and the outbox; this one continues once it is closed. */
   | { readonly name: 'elsewhere' }
   | { readonly name: 'broken'; readonly reason: string }
   | { readonly name: 'uninvited'; readonly problem: string | null; readonly use: (link: string) => void }
@@ -26,10 +26,9 @@ type Show = (screen: Screen) => void
 
 const LOCK = 'sealpost demo'
 
-/** Shows the first screen and all later screens. */
 export async function start(show: Show): Promise<void> {
   const link = takeInvite()
-  addEventListener('hashchange', () => location.reload()) // a new link was pasted into the address bar
+  addEventListener('hashchange', () => location.reload()) // reacts to a link pasted into the address bar
   show({ name: 'opening' })
   try {
     await soleTab(() => show({ name: 'elsewhere' }))
@@ -87,7 +86,7 @@ class App {
     })
     if (!membership) return
     await this.#archive.keepProfile({ identity: profile.identity, stage: { name: 'member', membership } })
-    void navigator.storage.persist() // otherwise a browser may delete the keys when disk space is low
+    void navigator.storage.persist() // otherwise, a browser may delete the keys when disk space is low
     await this.#chat(profile.identity, membership)
   }
 
@@ -96,13 +95,13 @@ class App {
     await Mailbox.open({ archive: this.#archive, identity, membership, show })
   }
 
-  /** Shows the failure of an action that a click started. */
+  /** Shows the failure of a click's action. */
   #guard(work: Promise<void>): void {
     work.catch((error) => this.#show({ name: 'broken', reason: wordsFor(error) }))
   }
 }
 
-/** Resolves once no other tab has the keys. From then on, this tab holds the lock. */
+/** Resolves once no other tab has the keys; this one then holds the lock. */
 function soleTab(showElsewhere: () => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const hold = () => new Promise<never>(() => resolve())
@@ -123,22 +122,18 @@ function readOrNull(text: string): Invite | null {
   }
 }
 
-/**
- * An invite link is the page's address with the invite as its fragment. Browsers don't send fragments, so the invite is
- * not seen by any server or log.
- */
 
-/** Removes the invite from the address, so that the address bar, the history and shared links don't contain it. */
+/**
+ * Removes the invite from the address, so that neither the history nor shared links contain it. As the fragment, it
+ * reaches no server.
+ */
 export function takeInvite(): string | null {
   const text = decodeURIComponent(location.hash.slice(1)).trim()
   if (location.hash) history.replaceState(null, '', location.pathname)
   return text || null
 }
 
-/**
- * Returns the address of the page to which the invite belongs, if it is for another broker or host name; null if it is
- * for this page.
- */
+/** Returns the page for the invite, if that is at another broker or host name. */
 export function otherHome(invite: { readonly url: string }, text: string): string | null {
   const { protocol, host } = new URL(invite.url)
   const origin = `${protocol === 'wss:' ? 'https:' : 'http:'}//${host}`

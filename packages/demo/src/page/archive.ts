@@ -1,12 +1,9 @@
-/**
- * Stores the data that this browser keeps in addition to the outbox: keys, membership, and the lines of every
- * conversation.
- */
+/** Stores this browser's keys, membership and conversations. */
 import type { Identity, Membership, PeerKey } from '@sealpost/sdk'
 import { type DBSchema, deleteDB, type IDBPDatabase, openDB } from 'idb'
 import type { ChatLine, Fate, LineFile, ReceivedLine, WrittenLine } from './chat.ts'
 
-/** Stored before the first attempt to join: if the reply is lost, the same identity must try again. */
+/** Stored before the first attempt to join, because a retry needs the same identity. */
 export interface StoredProfile {
   readonly identity: Identity
   readonly stage:
@@ -28,7 +25,7 @@ interface Tables extends DBSchema {
 
 const NAME = 'sealpost demo'
 const VERSION = 1
-/** The broker deletes a message once it is settled, so the page settles a message only after storing it. */
+/** Flushes writes to disk: the page settles a message after storing it, and the broker then deletes its copy. */
 const STRICT = { durability: 'strict' } as const
 
 type Unnumbered<L extends ChatLine> = Omit<L, 'no'>
@@ -66,7 +63,7 @@ export class Archive {
     return { lines, peers }
   }
 
-  /** Stores a line. Returns null if it is already stored. Lines are numbered in the order of the calls. */
+  /** Stores a line, numbered in the order of the calls. Returns null if it is already stored. */
   async received(line: Unnumbered<ReceivedLine>): Promise<ReceivedLine | null> {
     const { store, done } = this.#db.transaction('lines', 'readwrite', STRICT)
     const isKnown = (await store.index('envelopeId').getKey(line.envelopeId)) !== undefined
@@ -97,7 +94,7 @@ export class Archive {
     await Promise.all([...peers.map((peer) => store.put(peer)), done])
   }
 
-  /** Deletes everything, including the keys, so that nobody can act as this peer again. */
+  /** Deletes everything, so that nobody can act as this peer again. */
   async destroy(): Promise<void> {
     this.#db.close()
     await deleteDB(NAME)

@@ -1,4 +1,4 @@
-/** Shows the chat: on a wide screen the list beside the conversation, on a narrow screen only one of them. */
+/** Shows the chat: the list and the conversation, or one of them on a narrow screen. */
 
 import { fingerprint } from '@sealpost/identity'
 import { useEffect, useRef } from 'preact/hooks'
@@ -44,7 +44,7 @@ export function ChatView({ chat, mailbox }: ChatParts) {
   )
 }
 
-/** Makes the Back button lead from a conversation to the list, as on phones, and returns the focus. */
+/** Makes the Back button lead to the list, and restores the focus. */
 function useBackButton({ open }: Chat, mailbox: Mailbox): void {
   const former = useRef(open)
   useEffect(() => {

@@ -1,29 +1,29 @@
-/** Holds the chat as one immutable value. Functions return the next value and use no platform API. */
+/** Holds the chat as an immutable value. Functions return the next one and use no platform API. */
 import { type MemberEntry, type PeerKey, type SealpostCode, SealpostError } from '@sealpost/sdk'
 import type { EnvelopeId, Millis } from '@sealpost/std'
 
 export interface Chat {
   readonly me: { readonly key: PeerKey; readonly name: string }
   readonly link: LinkStatus
-  /** All other peers, sorted by name. A former member is listed as long as there are lines with that peer. */
+  /** All other peers by name, including former members with lines. */
   readonly peers: readonly ChatPartner[]
   readonly lines: ReadonlyMap<PeerKey, readonly ChatLine[]>
-  /** The number of the last line that was seen, by peer. */
+  /** The last line that was seen, by peer. */
   readonly readNos: ReadonlyMap<PeerKey, number>
   readonly open: PeerKey | null
-  /** What a screen reader announces about lines that arrived while another conversation was open. */
+  /** The announcement of lines in conversations that are not open. */
   readonly heard: string
   readonly notice: string | null
 }
 
 export type LinkStatus =
   | { readonly name: 'connecting' | 'online' | 'away' }
-  /** The broker refuses this peer permanently. */
+  /** The broker has refused this peer for good. */
   | { readonly name: 'over'; readonly reason: string }
 
 export interface ChatPartner {
   readonly peer: PeerKey
-  /** The name that the broker reports. It does not prove an identity. */
+  /** The name that the broker reports, which proves nothing. */
   readonly name: string
   readonly isMember: boolean
 }
@@ -31,11 +31,11 @@ export interface ChatPartner {
 export type ChatLine = ReceivedLine | WrittenLine
 
 interface AnyLine {
-  /** Ascends in the order in which the lines of all conversations arrived. */
+  /** Ascends in the order of arrival, over all conversations. */
   readonly no: number
   readonly peer: PeerKey
   readonly text: string
-  /** When the line was written, according to the writer's clock. */
+  /** When the line was written, according to its author's clock. */
   readonly atMs: Millis
 }
 export interface ReceivedLine extends AnyLine {
@@ -43,7 +43,7 @@ export interface ReceivedLine extends AnyLine {
   readonly envelopeId: EnvelopeId
   readonly file?: LineFile
 }
-/** The file attached to a message. Its sender chose the name. */
+/** The file of a message, whose sender chose the name. */
 export interface LineFile {
   readonly name: string
   readonly bytes: number
@@ -56,12 +56,12 @@ export interface WrittenLine extends AnyLine {
 }
 
 export type Fate =
-  /** Not yet in the outbox. */
+  /** Not in the outbox yet. */
   | { readonly name: 'keeping' }
-  /** In the outbox under this number; the broker has not stored the message yet. */
+  /** In the outbox under this number, but not stored by the broker. */
   | { readonly name: 'waiting'; readonly outboxNo: number }
   | { readonly name: 'stored' }
-  /** The page was closed before the broker's reply arrived. */
+  /** The page was closed before the broker replied. */
   | { readonly name: 'unsure' }
   | { readonly name: 'failed'; readonly code: SealpostCode }
 
@@ -74,13 +74,13 @@ export function withLine(chat: Chat, line: ChatLine): Chat {
   return { ...chat, lines, peers }
 }
 
-/** Adds a line like `withLine`, and announces it to a screen reader unless it is read out where it appears. */
+/** Adds a line, and announces it unless it is read out where it appears. */
 export function withArrival(chat: Chat, line: ReceivedLine): Chat {
   const heard = chat.open === line.peer ? chat.heard : `New message from ${nameOf(chat, line.peer)}`
   return { ...withLine(chat, line), heard }
 }
 
-/** Replaces the members with the ones that the broker currently reports. */
+/** Replaces the members by those that the broker reports. */
 export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
   const others = members.filter(({ peer }) => peer !== chat.me.key)
   const present = new Set(others.map(({ peer }) => peer))
@@ -93,13 +93,12 @@ export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
   return { ...chat, peers: peers.sort(byName), open: isOpenThere ? chat.open : null }
 }
 
-/** Returns the line of a message that has arrived before. */
+/** Returns the line of an earlier message. */
 export function receivedLine(chat: Chat, peer: PeerKey, envelopeId: EnvelopeId): ReceivedLine | undefined {
   const isIt = (line: ChatLine): line is ReceivedLine => line.kind === 'received' && line.envelopeId === envelopeId
   return linesWith(chat, peer).find(isIt)
 }
 
-/** Marks the lines with this peer as seen. */
 export function withRead(chat: Chat, peer: PeerKey): Chat {
   const last = linesWith(chat, peer).at(-1)
   return last ? { ...chat, readNos: new Map(chat.readNos).set(peer, last.no) } : chat
@@ -118,20 +117,18 @@ export function unreadInAll(chat: Chat): number {
   return chat.peers.reduce((sum, { peer }) => sum + unreadFrom(chat, peer), 0)
 }
 
-/** Returns a peer's name, or part of its key if the name is missing. */
+/** Returns a peer's name, or else part of its key. */
 export function nameOf(chat: Chat, peer: PeerKey): string {
   const known = peer === chat.me.key ? chat.me : chat.peers.find((each) => each.peer === peer)
   return known?.name || `peer-${peer.slice(0, 8)}`
 }
 
-/**
- * Returns the line that waits under this number in the outbox. The numbers may start again once the outbox was empty.
- */
+/** Returns the line that waits under this number. Numbers may repeat once the outbox was empty. */
 export function waitingLine(chat: Chat, outboxNo: number): WrittenLine | undefined {
   return writtenLines(chat).find(({ fate }) => fate.name === 'waiting' && fate.outboxNo === outboxNo)
 }
 
-/** Returns the lines whose fate stays unknown, because they have no entry in the outbox (`outboxNos`). */
+/** Returns the lines of unknown fate, which the outbox (`outboxNos`) lacks. */
 export function orphanedLines(chat: Chat, outboxNos: ReadonlySet<number>): WrittenLine[] {
   const isOrphaned = ({ fate }: WrittenLine) =>
     fate.name === 'keeping' || (fate.name === 'waiting' && !outboxNos.has(fate.outboxNo))
@@ -145,7 +142,7 @@ function writtenLines(chat: Chat): WrittenLine[] {
 const byNo = (a: ChatLine, b: ChatLine): number => a.no - b.no
 const byName = (a: ChatPartner, b: ChatPartner): number => a.name.localeCompare(b.name) || (a.peer < b.peer ? -1 : 1)
 
-/** What the user sees for each error code. */
+/** The texts for error codes. */
 const WORDS: Readonly<Record<string, string>> = {
   invite_malformed: 'This is not an invite, or a part of it is missing. Copy the whole link.',
   invite_refused: 'This invite is used up, expired or revoked. Ask for a new one.',
@@ -168,7 +165,7 @@ export function wordsFor(error: unknown): string {
   return WORDS[error.code] ?? error.message
 }
 
-/** Returns the words that follow "Not sent:". */
+/** Returns the text after "Not sent:". */
 export function failureWords(code: string): string {
   return WORDS[code] ?? code.replaceAll('_', ' ')
 }

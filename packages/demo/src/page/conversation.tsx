@@ -1,4 +1,4 @@
-/** Shows one conversation: the partner, the lines and the composer. A peer's message is always rendered as text. */
+/** Shows a conversation: partner, lines and composer. Messages are always text. */
 import { fingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
@@ -38,7 +38,7 @@ export function Conversation({ chat, mailbox, peer }: Parts) {
   )
 }
 
-/** Shows the fingerprint, because names come from the broker but the fingerprint is derived from the key. */
+/** Shows the fingerprint, which is derived from the key; names come from the broker. */
 function Keys({ peer }: { peer: PeerKey }) {
   return (
     <>
@@ -79,7 +79,7 @@ function Lines({ chat, mailbox, peer }: Parts) {
   )
 }
 
-/** Keeps the last line in view when a phone's keyboard opens, if it was in view before. */
+/** Keeps the last line in view when a phone's keyboard opens. */
 function keepAtEnd(box: HTMLElement, isAtEnd: { current: boolean }): () => void {
   const look = () => {
     isAtEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX
@@ -222,5 +222,5 @@ export function Composer({ peer, name, mailbox }: { peer: PeerKey; name: string;
   )
 }
 
-/** On smaller screens, focusing the composer would open the keyboard over the messages. */
+/** Matches screens on which focusing the composer opens no keyboard over the messages. */
 const ROOMY = '(min-width: 48rem)'

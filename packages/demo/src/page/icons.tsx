@@ -1,4 +1,4 @@
-/** Draws the icons, so that the page need not load an icon font. The text next to an icon gives its meaning. */
+/** Draws the icons, next to text that gives their meaning. */
 const icon =
   (path: string, className = 'icon') =>
   () => (

@@ -1,6 +1,5 @@
 /**
- * Runs this browser's peer. Combines its connection, outbox and archive into one `Chat`, which is rendered whenever it
- * changes.
+ * Runs this browser's peer. Combines connection, outbox and archive into a `Chat`, which is rendered after each change.
  */
 import {
   type Identity,
@@ -42,9 +41,9 @@ export interface MailboxOptions {
 }
 
 const OUTBOX = 'sealpost outbox'
-/** The broker doesn't report who joins, so the page queries the list of members while the chat is visible. */
+/** The interval of member lists while the chat is visible, because the broker doesn't report who joins. */
 const MEMBERS_EVERY_MS = 10_000
-/** Errors after which the outbox keeps the message, so that the line does not fail. */
+/** Errors after which the message stays in the outbox. */
 const IS_KEPT: readonly string[] = ['kept_for_later', 'closed']
 
 export class Mailbox {
@@ -79,15 +78,13 @@ export class Mailbox {
     return mailbox
   }
 
-  /** Opens a conversation; `null` returns to the list. */
+  /** Opens a conversation; `null` for the list. */
   select(peer: PeerKey | null): void {
     this.#change((chat) => ({ ...chat, open: peer }))
     this.#read()
   }
 
-  /**
-   * Sends a message. Its line is shown immediately. Once the line's fate is `waiting`, the message is in the outbox.
-   */
+  /** Sends a message and shows its line. With the fate `waiting`, it is in the outbox. */
   async say(to: PeerKey, text: string): Promise<void> {
     try {
       const draft = { kind: 'written', peer: to, text, atMs: Date.now(), fate: { name: 'keeping' } } as const
@@ -99,7 +96,7 @@ export class Mailbox {
     }
   }
 
-  /** Fetches the file of a line and makes the browser save it. Only then is the message settled. */
+  /** Lets the browser save a line's file, and then settles the message. */
   async save(line: ReceivedLine): Promise<void> {
     const file = line.file!
     this.#change((chat) => withLine(chat, { ...line, file: { ...file, state: 'saving' } }))
@@ -120,7 +117,7 @@ export class Mailbox {
     this.#change((chat) => ({ ...chat, notice: null }))
   }
 
-  /** Deletes the keys and all stored messages. Only an admin can also end the membership. */
+  /** Deletes the keys and messages. Only an admin can end the membership. */
   async forget(): Promise<void> {
     await this.#peer.close()
     await this.#archive.destroy()
@@ -152,7 +149,7 @@ export class Mailbox {
     if (isStranger) void this.#askMembers()
   }
 
-  /** A file that was unavailable may be available again, because its message was pushed again. */
+  /** An unavailable file may be available again, because its message was pushed again. */
   async #isUnsaved({ sender, envelopeId }: Message, file: LineFile): Promise<boolean> {
     const line = receivedLine(this.#chat, sender, envelopeId)
     if (line?.file?.state === 'lost') await this.#file(line, file)
@@ -228,7 +225,6 @@ export class Mailbox {
     }
   }
 
-  /** Marks the visible conversation as read. */
   #read(): void {
     const { open } = this.#chat
     if (open === null || document.visibilityState === 'hidden') return
@@ -263,7 +259,7 @@ async function chatOf(archive: Archive, me: Chat['me']): Promise<Chat> {
   return { ...empty, lines: Map.groupBy(lines, ({ peer }) => peer) }
 }
 
-/** Wraps the store so that the stored posts are reported once they are loaded. */
+/** Wraps the store to report stored posts once they are loaded. */
 function watched(store: PeerStore): { store: PeerStore; outboxNos: ReadonlySet<number> } {
   const outboxNos = new Set<number>()
   const load = async () => {

@@ -1,7 +1,4 @@
-/**
- * Starts the page: one view for each screen, and a service worker (`offline.ts`) that caches the page, so that it opens
- * while the broker is unavailable.
- */
+/** Starts the page, with a service worker (`offline.ts`) that opens it while the broker is unavailable. */
 import { type ComponentChildren, render } from 'preact'
 import { type Screen, start } from './app.ts'
 import { ChatView } from './chat-view.tsx'
@@ -16,7 +13,7 @@ interface TrustedTypes {
   createPolicy(name: string, rules: { createScriptURL: () => string }): { createScriptURL(url: string): string }
 }
 
-/** Registers the service worker. Without it, the page opens only while the broker is available. */
+/** Registers the service worker, without which the page needs the broker. */
 async function keepPage(): Promise<void> {
   const { trustedTypes } = globalThis as { trustedTypes?: TrustedTypes }
   const policy = trustedTypes?.createPolicy('sealpost', { createScriptURL: () => WORKER })
@@ -106,7 +103,7 @@ interface OneFieldOptions {
   send: (text: string) => void
 }
 
-/** Shows a form with one field. An error appears below the field and is read out. */
+/** Shows a form with one field, whose error is read out. */
 function OneField({ label, hint, action, problem, isBusy = false, autocomplete, maxLength, send }: OneFieldOptions) {
   const submit = (event: SubmitEvent) => {
     event.preventDefault()

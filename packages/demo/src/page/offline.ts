@@ -1,6 +1,6 @@
 /**
- * Runs a service worker that caches the page and its assets. The page itself is first requested from the broker, so a
- * new version is shown immediately; assets have a hash in their name and never change.
+ * Runs a service worker that caches the page and its assets. It requests the page from the broker first, so that a new
+ * version is shown; assets never change.
  */
 
 interface WorkerEvent {
@@ -44,7 +44,7 @@ async function partOfPage(request: Request): Promise<Response> {
   return (await caches.match(request)) ?? fetch(request)
 }
 
-/** Caches the assets first, so that a page is cached only if it is complete. */
+/** Caches the assets first, so that a cached page is complete. */
 async function keep(page: Response): Promise<void> {
   const cache = await caches.open(KEPT)
   const parts = partsOf(await page.clone().text())
@@ -53,7 +53,7 @@ async function keep(page: Response): Promise<void> {
   for (const { url } of await cache.keys()) if (url !== PAGE && !parts.includes(url)) await cache.delete(url)
 }
 
-/** Returns every quoted address below the page's own folder. */
+/** Returns the quoted addresses below the page's folder. */
 function partsOf(html: string): string[] {
   const { pathname, origin } = new URL(PAGE)
   const addresses = [...html.matchAll(/"([^"]+)"/g)].map(([, address]) => address!)

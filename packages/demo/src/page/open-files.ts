@@ -1,6 +1,6 @@
 /**
- * Keeps messages open whose files are not saved yet. Once a message is settled, the key of its file is lost, so each
- * message stays unsettled until its file is saved. If the page is reopened, the message is pushed again.
+ * Keeps messages unsettled until their files are saved, because settling loses the key. If the page is reopened, they
+ * are pushed again.
  */
 import type { Message, PeerKey } from '@sealpost/sdk'
 import { Attachments, attachmentOf } from '@sealpost/sdk/attachments'
@@ -16,18 +16,18 @@ interface Named {
   readonly envelopeId: EnvelopeId
 }
 
-/** With more open messages, the broker would push nothing else to this page. */
+/** The maximum number of open messages, above which the broker would push nothing else. */
 const OPEN_MAX = 64
 const OPEN_BYTES_MAX = 256 * 1024
 const ENVELOPE_BYTES = 1024
 const AGAIN_AFTER_MS = 300_000
 const COMES_WITHIN_MS = 10_000
 
-/** Error codes that mean that the file can no longer be saved. */
+/** Codes of files that can no longer be saved. */
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
 export const isLost = (code: string): boolean => LOST.includes(code)
 
-/** Unsafe characters in a name: separators, control characters, and marks that change the text direction. */
+/** Matches separators, control characters and marks that change the text direction. */
 const UNSAFE = /[/\\\p{Cc}\p{Cf}]/gu
 
 export function lineFileOf(message: Message): LineFile | null {
@@ -47,10 +47,7 @@ export class OpenFiles {
     this.#attachments = new Attachments(place)
   }
 
-  /**
-   * Resolves when the message was settled or returned. If too many are open, the message returns to the queue for a
-   * while.
-   */
+  /** Resolves when the message was settled or returned. Returns it if too many are open. */
   hold(message: Message): Promise<void> {
     const bytes = message.body.length + ENVELOPE_BYTES
     if (this.#open.size >= OPEN_MAX || this.#bytes + bytes > OPEN_BYTES_MAX) {
@@ -86,7 +83,7 @@ export class OpenFiles {
     this.#end(line, (message) => message.reject(reason))
   }
 
-  /** After a reload of the page, the message is pushed again a moment later. */
+  /** After a reload, the message is pushed again a moment later. */
   async #find(line: Named): Promise<Message | null> {
     const key = keyOf(line)
     const open = this.#open.get(key)

@@ -1,4 +1,4 @@
-/** For tests: starts a Postgres server with TLS, and creates certificates from a new authority with `openssl`. */
+/** Starts a Postgres server with TLS for tests, with certificates from a new authority. */
 import { execFileSync } from 'node:child_process'
 import { chmod, chown, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -10,8 +10,8 @@ import { chooseAccount } from '../programs.ts'
 const PASSWORD = 'pa55word'
 
 /**
- * The server's users with their rules in `pg_hba.conf`: `crypted` must use TLS, `open` must not use it, `carded` needs
- * a client certificate for its name, and `free` may use TLS or not.
+ * The users' rules in `pg_hba.conf`: `crypted` requires TLS, `open` forbids it, `carded` needs a client certificate,
+ * `free` allows both.
  */
 export type TlsUser = 'crypted' | 'open' | 'carded' | 'free'
 
@@ -24,7 +24,7 @@ export class TlsServer {
     this.#folder = folder
   }
 
-  /** The server's certificate is for `localhost`, not for an IP address. */
+  /** The certificate is for `localhost`, not for an address. */
   static async start(): Promise<TlsServer> {
     const folder = await mkdtemp(join(tmpdir(), 'sealpost-tls-'))
     await chmod(folder, 0o755)
@@ -48,10 +48,7 @@ export class TlsServer {
     return new TlsServer(postgres, folder)
   }
 
-  /**
-   * Returns the path of a file: `ca.crt`, `other.crt`, or the `.crt` or `.key` file of `carded`, `other-user` or
-   * `stranger`.
-   */
+  /** Returns the path of `ca.crt`, `other.crt`, or a `.crt` or `.key` of `carded`, `other-user` or `stranger`. */
   file(name: string): string {
     return join(this.#folder, name)
   }

@@ -43,7 +43,7 @@ const CA = { sslrootcert: 'ca.crt' }
 const OTHER = { sslrootcert: 'other.crt' }
 const CARD = { sslcert: 'carded.crt', sslkey: 'carded.key' }
 
-/** The parameters contain names of files in the server's folder. */
+/** Returns a URL; `parameters` may name files in the server's folder. */
 function urlOf(user: TlsUser, host: 'localhost' | '127.0.0.1', parameters: Parameters): string {
   const isFile = (value: string) => /\.(crt|key)$/.test(value)
   const paths = Object.entries(parameters).map(([name, value]) => [name, isFile(value) ? server.file(value) : value])
@@ -98,7 +98,7 @@ describe.each(DRIVERS)('by $driver', ({ open, isEncrypted }) => {
       'carded',
       'localhost',
       { sslmode: 'require', sslcert: 'other-user.crt', sslkey: 'other-user.key' },
-      { code: 'db_refused', sqlstate: '28P01' }, // the code that the server reports
+      { code: 'db_refused', sqlstate: '28P01' }, // the server's code
     ],
     [
       'carded',

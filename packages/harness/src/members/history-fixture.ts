@@ -1,4 +1,4 @@
-/** Creates spaces with a long history, which it inserts as if peers had written it. Each space has its own mesh. */
+/** Creates spaces with a long history, each in its own mesh, as if peers had written it. */
 
 import { type Database, DatabaseError, openDatabase } from '@sealpost/pg'
 import { type Base, REPLAY_SESSION } from '@sealpost/replay'
@@ -8,7 +8,6 @@ import { type BrokerAddress, enrolMesh, generateMesh, type MeshMembers } from '.
 
 export interface SpaceSize {
   readonly entries: number
-  /** The total size of all entries. */
   readonly bytes: number
   readonly events: number
 }
@@ -16,18 +15,18 @@ export interface SpaceSize {
 export interface FilledSpace extends SpaceSize {
   readonly ref: SpaceRef
   readonly mesh: MeshMembers
-  /** Access tokens for the whole run, one for each member, because each peer may only request a few. */
+  /** Access tokens for the whole run, because each peer may request only a few. */
   readonly readers: readonly HttpReader[]
   /** The time of the last event, in microseconds since 1970. */
   readonly at: number
-  /** The snapshot from which the state is read. It is as old as a snapshot can be before the next one is due. */
+  /** The snapshot from which the state is read, as old as a snapshot becomes. */
   readonly base: Base
 }
 
-/** A step that is coprime to every number of entries used here, so that keys change in an irregular order. */
+/** The step between keys, coprime to every number of entries, so that keys change irregularly. */
 const STRIDE = 7919
 const DAYS = 30
-/** SQLSTATEs for: rows of that day are in another partition, lock timeout, deadlock, the partition exists. */
+/** SQLSTATEs of concurrent creations: rows in another partition, lock timeout, deadlock, existing partition. */
 const TOLERATED = new Set(['23514', '55P03', '40P01', '42P07'])
 const TIMEOUT_MS = 1_800_000
 
@@ -49,9 +48,7 @@ export class HistoryFixture {
     return this.db.close()
   }
 
-  /**
-   * Creates the last 30 days' partitions. Skips a day if another session is writing to its partition or creating it.
-   */
+  /** Creates the last 30 days' partitions, except those that another session uses. */
   async createPartitions(): Promise<void> {
     const days = await this.#run<{ day: string }>(
       `select day::date::text as day from generate_series(current_date - ${DAYS + 1}, current_date + 1, interval '1 day') day`,
@@ -62,14 +59,12 @@ export class HistoryFixture {
       })
   }
 
-  /**
-   * Sets all keys in rotation over 30 days. The newest snapshot is a little less than half a rotation before the end.
-   */
+  /** Sets all keys in rotation over 30 days. The newest snapshot is just under half a rotation old. */
   async fill(size: SpaceSize, members: number, broker: BrokerAddress): Promise<FilledSpace> {
     const mesh = await generateMesh(members)
     await enrolMesh(this.db, mesh, 'history')
     const { ref, base } = await this.fillSpaceOf(mesh, size)
-    await this.#run('vacuum (analyze) space, snapshot, history_event, snapshot_entry') // autovacuum would have run within 30 days
+    await this.#run('vacuum (analyze) space, snapshot, history_event, snapshot_entry') // as autovacuum would have within 30 days
     const [last] = await this.#run<{ at: number }>(
       `select ${micros('last_at')} as at from space where mesh_id = '${ref.meshId}'`,
     )
@@ -90,13 +85,13 @@ export class HistoryFixture {
     await this.#run('checkpoint')
   }
 
-  /** Deletes the newest snapshot, so that a read starts from the previous snapshot and must apply events. */
+  /** Deletes the newest snapshot, so that a read must apply more events to the previous one. */
   async deleteNewestSnapshot({ meshId, spaceId }: SpaceRef): Promise<void> {
     const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
     await this.#run(`delete from snapshot where ${place} and at = (select max(at) from snapshot where ${place})`)
   }
 
-  /** Lets the broker maintain the space. Must not be called before all events are inserted. */
+  /** Lets the broker maintain the space, once all events are inserted. */
   async #open({ meshId, spaceId }: SpaceRef): Promise<void> {
     const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
     await this.#run(`update space set kept_since = now() - interval '${DAYS} days' where ${place}`)
@@ -125,7 +120,7 @@ export class HistoryFixture {
   }
 
   async #snapshot({ meshId, spaceId }: SpaceRef, { entries, events }: SpaceSize): Promise<Base> {
-    const seq = events - Math.floor(entries / 2) + 1 // with one more event, the broker would take the next snapshot
+    const seq = events - Math.floor(entries / 2) + 1 // one more event would make the next snapshot due
     const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
     await this.#run(
       `insert into snapshot_entry (mesh_id, space_id, snapshot_seq, snapshot_at, key_hash, seq, at, author, entry)
@@ -140,7 +135,7 @@ export class HistoryFixture {
     return { seq, at: row!.at }
   }
 
-  /** Fills the history with messages, the newest of which has the current time. */
+  /** Fills the history with messages, up to the current time. */
   async fillMessages(
     { meshId }: MeshMembers,
     { messages, bytes }: { messages: number; bytes: number },
@@ -165,7 +160,7 @@ export class HistoryFixture {
   }
 }
 
-/** Requests one access token for each member. @throws OperatingError `no_token` */
+/** Requests an access token per member. @throws OperatingError `no_token` */
 export function readersOf({ meshId, secrets }: MeshMembers, { url, brokerKey }: BrokerAddress): Promise<HttpReader[]> {
   return Promise.all(secrets.map((keys) => HttpReader.enter({ url, brokerKey, meshId }, keys)))
 }

@@ -1,4 +1,4 @@
-/** Simulates peers over HTTP. One kind of peer only seals and sends envelopes; the other only reads. */
+/** Simulates peers over HTTP, which either seal and send, or read. */
 import {
   type Identity,
   type KeyBinding,
@@ -15,14 +15,14 @@ export interface MeshAddress extends BrokerAddress {
   readonly meshId: MeshId
 }
 
-/** An envelope in a request. If the envelope is sent twice, that is still one message. */
+/** An envelope in a request. Sent twice, it is still one message. */
 export interface SealedItem {
   readonly envelopeId: EnvelopeId
   readonly recipient: PeerKey
   readonly envelope: string
 }
 
-/** The result of a send: `stored`, `duplicate`, or the code of a refusal. */
+/** The outcome: `stored`, `duplicate`, or a refusal's code. */
 export type HttpSendOutcome = 'stored' | 'duplicate' | (string & {})
 
 export interface HttpReply {
@@ -34,7 +34,7 @@ export interface SendReply extends HttpReply {
   readonly results?: readonly (HttpReply & { readonly status: string })[]
 }
 
-/** The number of requests that the client repeated after a temporary refusal. */
+/** Counts the requests that were repeated. */
 export interface RetryCount {
   retries: number
 }
@@ -51,7 +51,6 @@ export const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toStr
 const bytesOf = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'base64url'))
 export const newEnvelopeId = (): EnvelopeId => toHex(crypto.getRandomValues(new Uint8Array(16))) as EnvelopeId
 
-/** Requests a token, seals its own envelopes and sends them. */
 export class HttpSender {
   readonly url: string
   readonly token: string
@@ -63,13 +62,13 @@ export class HttpSender {
     this.sealer = sealer
   }
 
-  /** Requests a token. Repeats requests after temporary refusals. @throws OperatingError `no_token` */
+  /** Requests a token, with retries. @throws OperatingError `no_token` */
   static async enter(address: MeshAddress, keys: SecretKeys, count: RetryCount = { retries: 0 }): Promise<HttpSender> {
     const url = new URL(address.url.replace(/^ws/, 'http')).origin
     const identity = identityOf(keys)
     const enter = () => requestToken({ url, address, identity, count })
     let { token, code } = await enter()
-    if (code === 'challenge_invalid') ({ token, code } = await enter()) // the challenge expired during the retries
+    if (code === 'challenge_invalid') ({ token, code } = await enter()) // the challenge expired during the retries, so request another
     if (!token) throw new OperatingError('no_token', `The broker issued no HTTP token: ${code ?? 'no code'}.`)
     return new HttpSender(url, token, new Sealer({ identity, meshId: address.meshId }))
   }
@@ -80,13 +79,13 @@ export class HttpSender {
     return { envelopeId, recipient: to.peerKey, envelope: base64url(envelope) }
   }
 
-  /** Sends an envelope. Never rejects; if the connection breaks, the outcome is `connection_lost`. */
+  /** Sends an envelope. Never rejects: a broken connection is the outcome `connection_lost`. */
   async post(item: SealedItem): Promise<HttpSendOutcome> {
     const { outcome } = await this.#post(item)
     return outcome
   }
 
-  /** Sends an envelope, and repeats the request when the broker asks for it. Never rejects. */
+  /** Sends an envelope, with retries on request. Never rejects. */
   async postWithRetries(item: SealedItem, count: RetryCount): Promise<HttpSendOutcome> {
     const { outcome } = await withRetries(() => this.#post(item), count)
     return outcome
@@ -117,7 +116,7 @@ interface TokenReply extends HttpReply {
   readonly token?: string
 }
 
-/** Retries each request separately. If many clients started over each time, some would never obtain a token. */
+/** Requests a token, and retries each request separately: clients that start over might never obtain one. */
 async function requestToken({ url, address, identity, count }: TokenRequest): Promise<TokenReply> {
   const askChallenge = () => postJson(`${url}/v1/token/challenge`, {}) as Promise<Challenge & HttpReply>
   const challenge = await withRetries(askChallenge, count)
@@ -149,19 +148,16 @@ export async function postJson(url: string, body: object, headers: Record<string
   return response.json()
 }
 
-/** How long a request is retried; the SDK uses the same time for HTTP requests. */
+/** How long a request is retried, as in the SDK. */
 const RETRY_FOR_MS = 300_000
 const TEMPORARY: readonly unknown[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting']
 
-/**
- * Repeats a request after temporary refusals. @returns the first reply of another kind, or the last reply after five
- * minutes
- */
+/** Repeats a request after temporary refusals, for five minutes. Returns the last reply. */
 export async function withRetries<R extends HttpReply>(request: () => Promise<R>, count: RetryCount): Promise<R> {
   const untilMs = performance.now() + RETRY_FOR_MS
   for (let failures = 0; ; failures++) {
     const reply = await request()
-    // Clients at one address receive the same `retryAfterMs`. Without the random part, they would all retry together.
+    // Clients at one address receive the same `retryAfterMs`, so add a random time.
     const waitMs = (reply.retryAfterMs ?? 0) + backoffMs(failures, Math.random)
     if (!TEMPORARY.includes(reply.code) || performance.now() + waitMs > untilMs) return reply
     count.retries += 1
@@ -172,7 +168,7 @@ export async function withRetries<R extends HttpReply>(request: () => Promise<R>
 export interface Reading {
   readonly status: number
   readonly bytes: number
-  /** Whether the response contained its end mark. */
+  /** Whether the response had its end mark. */
   readonly isWhole: boolean
   readonly firstByteMs: number
   readonly ms: number
@@ -181,7 +177,6 @@ export interface Reading {
 const END = '"end":true'
 const END_OF_RECORDS = Buffer.from([0xff, 0xff])
 
-/** Requests a token, then reads responses and discards them. */
 export class HttpReader {
   readonly #url: string
   readonly #token: string
@@ -197,7 +192,7 @@ export class HttpReader {
     return new HttpReader(new URL(address.url.replace(/^ws/, 'http')).origin, token)
   }
 
-  /** Reads a response and discards it. Never rejects; a response that breaks off is reported as not whole. */
+  /** Reads a response and discards it. Never rejects: a response that breaks off is not whole. */
   async read(path: string, accept = 'application/x-ndjson'): Promise<Reading> {
     const startMs = performance.now()
     let bytes = 0
@@ -214,7 +209,7 @@ export class HttpReader {
         last = chunk.length < 64 ? Buffer.concat([last.subarray(-64), chunk]) : chunk
       }
     } catch {
-      // `isWhole` is then false, because the end mark is missing
+      // without an end mark, `isWhole` is false
     }
     const end = Buffer.from(last).subarray(-64)
     const isWhole = end.includes(END) || (accept !== 'application/x-ndjson' && end.subarray(-2).equals(END_OF_RECORDS))

@@ -1,4 +1,4 @@
-/** Creates a mesh of real members, with ed25519 keys, box keys and signed key bindings. */
+/** Creates a mesh of members with real keys and signed key bindings. */
 
 import {
   bindBoxKey,
@@ -13,7 +13,7 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import { fromHex, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 
-/** An identity's keys as strings. They are sent only through a private channel and never written to a disk. */
+/** An identity's keys as strings, sent only through a private channel and never written to a disk. */
 export interface SecretKeys {
   readonly signing: string
   readonly box: string
@@ -24,7 +24,7 @@ export interface BrokerAddress {
   readonly brokerKey: PeerKey
 }
 
-/** The members as parallel arrays, indexed by member number. */
+/** The members, as parallel arrays. */
 export interface MeshMembers {
   readonly meshId: MeshId
   readonly peerKeys: readonly PeerKey[]
@@ -56,7 +56,7 @@ export const identityOf = ({ signing, box }: SecretKeys): Identity => ({
   box: boxKeysFromSecret(fromHex(box), 1),
 })
 
-/** Returns the members from number `first` up to, but not including, `end`. */
+/** Returns the members from `first` to before `end`. */
 export function sliceOf(
   { meshId, peerKeys, secrets, bindings }: MeshMembers,
   first: number,

@@ -1,28 +1,25 @@
-/** Runs programs of this repository as child processes, either with a private channel or with JSON lines as output. */
+/** Runs programs of this repository, with a private channel or with JSON lines as output. */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { OperatingError } from '@sealpost/std'
 
 const STOP_WITHIN_MS = 5_000
 
-/** Sent by `serveParent` before it exits because of an error. */
+/** Sent by `serveParent` before an error ends it. */
 interface Failure {
   readonly failure: string
 }
 
-/**
- * A program with a private channel for commands and replies. It exits when the channel closes. If a child fails, or
- * exits without being asked to, that is an error.
- */
+/** A program with a private channel, whose end ends it. A child that fails or exits unasked is an error. */
 export class Child<Command extends object, Reply extends object> {
-  /** The name of the child in errors. */
+  /** The child's name in errors. */
   readonly name: string
-  /** Rejects with `child_failed` or `child_died` when the child fails or exits without being asked to. */
+  /** Rejects with `child_failed` or `child_died` when the child fails or exits unasked. */
   readonly died: Promise<never>
   readonly #process: ChildProcess
   #isEnding = false
 
-  /** @param bunArgs - arguments for Bun, such as `--cpu-prof`, which precede the file */
+  /** @param bunArgs - arguments for Bun before the file, such as `--cpu-prof` */
   constructor(name: string, file: string, bunArgs: readonly string[] = []) {
     this.name = name
     this.#process = fork(file, {
@@ -32,8 +29,8 @@ export class Child<Command extends object, Reply extends object> {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     })
     this.died = Promise.race([this.#failed(), this.#exited()])
-    this.died.catch(() => undefined) // callers that await the promise receive the error
-    this.#process.on('error', () => undefined) // `exit` follows, or the channel was closed during `send`
+    this.died.catch(() => undefined) // prevents an unhandled rejection
+    this.#process.on('error', () => undefined) // `exit` follows, or the channel was closed
   }
 
   get pid(): number {
@@ -41,7 +38,7 @@ export class Child<Command extends object, Reply extends object> {
   }
 
   send(command: Command): void {
-    if (this.#process.connected) this.#process.send(command) // otherwise `died` rejects
+    if (this.#process.connected) this.#process.send(command) // otherwise, `died` rejects
   }
 
   onReply(listener: (reply: Reply) => void): void {
@@ -94,7 +91,7 @@ export class Child<Command extends object, Reply extends object> {
   }
 }
 
-/** Sends each child its command and returns the replies of one kind in the order of the children. */
+/** Sends each child its command. Returns the replies of one kind in the children's order. */
 export function commandAll<Command extends object, Reply extends object, Wanted extends Reply>(
   children: readonly Child<Command, Reply>[],
   commandOf: (index: number) => Command,
@@ -111,9 +108,8 @@ export function commandAll<Command extends object, Reply extends object, Wanted 
 const isFailure = (message: unknown): message is Failure => 'failure' in (message as object)
 
 /**
- * Runs the child's side of a `Child`: passes each command to `handle`. An uncaught error is sent to the parent and ends
- * the program.
- * @param close - runs before the program exits with its parent
+ * Runs the child's side: passes commands to `handle`. Sends an uncaught error to the parent and exits.
+ * @param close - called before the program exits with its parent
  */
 export function serveParent<Command extends object, Reply extends object>(
   handle: (command: Command, reply: (message: Reply) => void) => unknown,
@@ -130,21 +126,18 @@ export function serveParent<Command extends object, Reply extends object>(
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('disconnect', () => void close().finally(() => process.exit(0)))
-  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends this program
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // ignored, because the parent ends this program
 }
 
-/** Errors with a code are expected, so they are reported without a stack. */
+/** Errors with a code are expected, so omit their stack. */
 function failureText(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return 'code' in error ? error.message : String(error.stack)
 }
 
-/**
- * Runs a program that writes one JSON object per line to standard output. It may be killed at any time between two
- * lines.
- */
+/** Runs a program that prints a JSON object per line, and that may be killed between two lines. */
 export class JsonLinesProgram<Line> {
-  /** Resolves after the last line, when the program has exited. */
+  /** Resolves after the last line, once the program has exited. */
   readonly ended: Promise<void>
   readonly #process: Bun.Subprocess<'ignore', 'pipe', 'inherit'>
 

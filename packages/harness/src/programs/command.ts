@@ -1,13 +1,12 @@
-/** Starts and ends every command of this repository, and parses its options. */
+/** Starts and ends this repository's commands, and parses their options. */
 import { OperatingError } from '@sealpost/std'
 import { type Command, CommanderError, InvalidArgumentError } from 'commander'
 import { createColors } from 'picocolors'
 import { endOnSignals, forever, Teardown } from './teardown.ts'
 
 /**
- * Runs a command and exits with the code that it returns. Before the exit, the teardown steps that the command has
- * added run, even after an error or Ctrl-C. An `OperatingError` prints as one sentence, any other error with its stack;
- * both exit with 1.
+ * Runs a command, then its teardown, also after an error or Ctrl-C. Exits with the returned code, or with 1 after an
+ * error; prints an `OperatingError` as one sentence, others with their stack.
  */
 export async function runCommand(command: (teardown: Teardown) => Promise<number>): Promise<never> {
   const teardown = new Teardown()
@@ -16,17 +15,17 @@ export async function runCommand(command: (teardown: Teardown) => Promise<number
   try {
     exitCode = await command(teardown)
   } catch (error) {
-    if (teardown.isRunning) await forever() // a command that was interrupted may fail because of that
+    if (teardown.isRunning) await forever() // the interruption may be the cause, so report nothing
     process.stderr.write(`${error instanceof OperatingError ? error.message : String((error as Error).stack)}\n`)
   }
   await teardown.run()
   process.exit(exitCode)
 }
 
-/** The hint after an error. The complete help would push the error off the screen. */
+/** The hint after an error, which the complete help would push off the screen. */
 export const HELP_HINT = '(add --help for the options and examples)'
 
-/** Parses the arguments. Exits with 0 after the help, and with 2 if the arguments are invalid. */
+/** Parses the arguments. Exits with 0 after the help, with 2 if they are invalid. */
 export function parseArgs<Options>(command: Command, args: readonly string[] = process.argv.slice(2)): Options {
   command.showHelpAfterError(HELP_HINT).allowExcessArguments(false).exitOverride()
   try {
@@ -41,7 +40,7 @@ export const isColored = (): boolean => process.stdout.isTTY === true && !proces
 
 export const terminalColors = () => createColors(isColored())
 
-/** Returns a parser for a whole number in a range. This parser and the ones below are for commander. */
+/** Returns a parser, for commander, of a whole number in a range. */
 export function wholeNumber(min: number, max: number): (text: string) => number {
   return (text) => {
     const number = /^\d+$/.test(text) ? Number(text) : Number.NaN
@@ -50,14 +49,13 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
   }
 }
 
-/** Parses a share from 0 to 1. */
 export function share(text: string): number {
   const number = /^(0|1|0?\.\d{1,4})$/.test(text) ? Number(text) : Number.NaN
   if (number >= 0 && number <= 1) return number
   throw new InvalidArgumentError('Use a share from 0 to 1, such as 0.5.')
 }
 
-/** Returns a parser for a repeatable option whose values must be among these names. */
+/** Returns a parser of a repeatable option with these values. */
 export const oneOf =
   (names: readonly string[]) =>
   (name: string, before: readonly string[] = []): readonly string[] => {

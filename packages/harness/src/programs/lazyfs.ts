@@ -19,25 +19,25 @@ import { dirname, join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 
 const MOUNTS_WITHIN_MS = 15_000
-/** The number of attempts, because one start in fifteen hung before it mounted the folder. */
+/** The number of attempts; one start in fifteen hung. */
 const MOUNT_TRIES = 3
 const POLL_MS = 20
 const PROBE = 'unsynced'
 
-/** Returns the reason why this machine can't simulate power loss, or null if it can. */
+/** Returns why this machine can't simulate power loss; null if it can. */
 export function powerObstacle(): string | null {
   if (Bun.which('lazyfs') && existsSync('/dev/fuse')) return null
   return 'the scenario needs a file system that drops unsynced writes: LazyFS (the program lazyfs) and FUSE'
 }
 
 export interface LazyFolder {
-  /** The mount point. Any account may write below it. */
+  /** The mount point, writable for all accounts. */
   readonly path: string
   unmount(): void
 }
 
 /**
- * Mounts a folder whose unsynced writes `cutPower` drops, and checks that they are dropped.
+ * Mounts a folder, and checks that `cutPower` drops its unsynced writes.
  * @throws OperatingError `not_mounted`, `power_kept`
  */
 export async function mountLazyFolder(): Promise<LazyFolder> {
@@ -78,7 +78,7 @@ async function mountOnce(): Promise<LazyFolder> {
 /** Drops all unsynced writes below this mount point. */
 export async function cutPower(path: string): Promise<void> {
   const folder = dirname(path)
-  const done = openSync(join(folder, 'done'), 'r+') // LazyFS discards its reply if no reader has opened the pipe
+  const done = openSync(join(folder, 'done'), 'r+') // LazyFS drops its reply without a reader, so open the pipe first
   try {
     const reader = spawn('head', ['-n', '1'], { stdio: [done, 'ignore', 'ignore'] })
     const dropped = new Promise((resolve) => reader.once('close', resolve))
@@ -98,7 +98,7 @@ async function mounted(path: string, server: ChildProcess): Promise<void> {
   }
 }
 
-/** Checks that unsynced writes are lost, because a run on a file system that keeps them would prove nothing. */
+/** Checks that unsynced writes are lost; otherwise, a run would prove nothing. */
 async function provePowerLoss(path: string): Promise<void> {
   const probe = join(path, PROBE)
   writeFileSync(probe, PROBE)

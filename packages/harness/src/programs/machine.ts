@@ -1,18 +1,17 @@
-/** Describes the machine, and measures the resources that brokers, Postgres and other programs use during a run. */
+/** Describes the machine, and measures the resources that programs use during a run. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { arch, cpus, platform, release, totalmem } from 'node:os'
 import { clockMs } from '@sealpost/sdk'
 
-/** The machine and the commit on which figures were measured. */
+/** The machine and commit of measurements. */
 export interface Machine {
   readonly cores: number
   readonly cpu: string
   readonly memoryGb: number
   readonly system: string
   readonly bun: string
-  /** The commit of the checkout; null outside a checkout. */
+  /** The commit; null outside a checkout. */
   readonly gitSha: string | null
-  /** The time in UTC. */
   readonly date: string
 }
 
@@ -37,7 +36,7 @@ export interface WatchedPrograms {
   readonly postmasterPids: readonly number[]
 }
 
-/** The CPU and memory use of a program; a value is null if it is unknown. */
+/** A program's CPU and memory use, where known. */
 export interface ProcessUsage {
   readonly cpuSeconds: number | null
   readonly rssMbPeak: number | null
@@ -45,17 +44,15 @@ export interface ProcessUsage {
 }
 
 export interface ResourceUsage {
-  /** One item for each broker, in the order of the target's brokers. */
+  /** One item per broker, in the target's order. */
   readonly brokers: readonly ProcessUsage[]
-  /** The sum over all servers. */
   readonly postgres: ProcessUsage
-  /** The average number of busy cores on the machine, including those that other programs use. */
+  /** The average number of busy cores, also of other programs. */
   readonly machineCoresBusy: number | null
-  /** Samples, one every two seconds. */
   readonly series: readonly UsageSample[]
 }
 
-/** A sample of the use. Each value is the highest of any broker. */
+/** A sample every two seconds, with the highest values of any broker. */
 export interface UsageSample {
   readonly seconds: number
   readonly brokerFd: number | null
@@ -65,7 +62,7 @@ export interface UsageSample {
 const SAMPLE_MS = 250
 const RECORD_MS = 2_000
 
-/** Measures four times a second, and records a sample every two seconds. */
+/** Measures four times a second, for samples every two seconds. */
 export class ResourceMonitor {
   readonly #startMs = clockMs()
   readonly #brokers: readonly ProcessMonitor[]
@@ -135,7 +132,7 @@ class ProcessMonitor {
   }
 }
 
-/** Measures how far a program's memory use rises above its value at the start. */
+/** Measures a program's memory growth since the start. */
 export class MemoryGrowth {
   readonly #rssMb: () => number
   readonly #startMb: number
@@ -175,8 +172,8 @@ const difference = (last: number | null, first: number | null): number | null =>
   last === null || first === null ? null : last - first
 
 /**
- * The CPU, memory and file descriptors of a running program, read from /proc on Linux. Elsewhere, `ps` provides only
- * CPU and memory. The functions below return null if the program does not run or another account owns it.
+ * A running program's CPU, memory and descriptors, from /proc; elsewhere, `ps` provides only CPU and memory. Null below
+ * if the program has ended or another account owns it.
  */
 export interface ProcessFacts {
   readonly cpuSeconds: number
@@ -185,7 +182,7 @@ export interface ProcessFacts {
   readonly descriptors: number | null
 }
 
-/** Ticks per second in /proc/…/stat. It is 100 on every Linux platform that Bun runs on. */
+/** The ticks per second in /proc/…/stat, 100 wherever Bun runs on Linux. */
 const TICKS = 100
 const isLinux = process.platform === 'linux'
 
@@ -197,16 +194,13 @@ export function processFacts(pid: number): ProcessFacts | null {
   return { cpuSeconds: stat.ownTicks / TICKS, rssMb: kilobytes.rss / 1024, descriptors: descriptorsOf(pid) }
 }
 
-/** Returns the program's peak memory use since its start. */
+/** Returns the program's peak memory use. */
 export function peakRssMb(pid: number): number | null {
   const kilobytes = isLinux ? memoryOf(pid) : null
   return kilobytes && kilobytes.peak / 1024
 }
 
-/**
- * Measures a Postgres server as one program: its postmaster and all backends, including backends that have exited.
- * Shared memory, which each process reports, is counted once.
- */
+/** Measures a Postgres server as one program with all backends, even exited ones. Counts shared memory once. */
 export function postgresFacts(postmaster: number): ProcessFacts | null {
   if (!isLinux) return factsFromPs(postmaster)
   const own = statOf(postmaster)
@@ -223,13 +217,13 @@ export function postgresFacts(postmaster: number): ProcessFacts | null {
   return { cpuSeconds: ticks / TICKS, rssMb: (privateKb + sharedKb) / 1024, descriptors: null }
 }
 
-/** Returns a backend's parent, if the parent is a Postgres server on this machine. */
+/** Returns a backend's parent, if that is a Postgres server on this machine. */
 export function postmasterOf(backendPid: number): number | null {
   const parent = isLinux ? statOf(backendPid) : null
   return parent && statOf(parent.parentPid)?.name.startsWith('postgres') ? parent.parentPid : null
 }
 
-/** Returns how many seconds all cores together have been busy since the machine started. */
+/** Returns the busy seconds of all cores since the machine started. */
 export function machineBusySeconds(): number | null {
   const [, ...ticks] = text('/proc/stat')?.split('\n', 1)[0]?.trim().split(/\s+/) ?? []
   if (ticks.length < 8) return null
@@ -240,7 +234,7 @@ export function machineBusySeconds(): number | null {
 function statOf(pid: number) {
   const stat = text(`/proc/${pid}/stat`)
   if (!stat) return null
-  const nameEnd = stat.lastIndexOf(')') // a name may contain spaces and parentheses
+  const nameEnd = stat.lastIndexOf(')') // a name may contain spaces and parentheses, so start after the last
   const fields = stat.slice(nameEnd + 2).split(' ')
   const ticks = (at: number) => Number(fields[at])
   return {

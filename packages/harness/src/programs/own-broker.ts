@@ -7,7 +7,7 @@ import { type Teardown, temporaryFolder } from './teardown.ts'
 
 export interface OwnBrokerOptions {
   readonly databaseUrl: string
-  /** Settings that override this process's environment. Without `BROKER_KEY_FILE`, the broker creates a new key. */
+  /** Settings that override the environment. Without `BROKER_KEY_FILE`, the broker creates a key. */
   readonly env?: Readonly<Record<string, string>>
   /** Arguments for Bun, such as `--cpu-prof`. */
   readonly runtimeArgs?: readonly string[]
@@ -15,7 +15,7 @@ export interface OwnBrokerOptions {
 }
 
 /**
- * Starts a broker that the teardown ends: the program in `BROKER_BINARY`, or the source.
+ * Starts a broker for a command: `BROKER_BINARY`, or the source.
  * @throws OperatingError with the codes of `startBroker`
  */
 export async function startOwnBroker(
@@ -29,7 +29,7 @@ export async function startOwnBroker(
   return teardown.startingProgram(startBroker({ environment, program, ...options }))
 }
 
-/** Writes a new broker key. Brokers that share a database must share their key. @returns the path of the file */
+/** Writes a broker key, which brokers on one database must share. @returns the path of the file */
 export async function newBrokerKeyFile(teardown: Teardown): Promise<string> {
   await ready()
   const path = join(await temporaryFolder('broker-key', teardown), 'broker.json')

@@ -1,20 +1,19 @@
-/** Runs acts at a steady rate. Also waits for conditions, with a time limit. */
+/** Runs acts at a steady rate, and waits for conditions with a time limit. */
 import { setTimeout as delay } from 'node:timers/promises'
 import { clockMs } from '@sealpost/sdk'
 import { type Millis, OperatingError } from '@sealpost/std'
 
 export interface SteadyRate {
-  /** When the first act is due. Default: now. */
   readonly startMs?: number
   readonly perSecond: number
-  /** The duration in seconds, or a function that ends the acts by returning true. */
+  /** The duration in seconds, or a function that ends the acts. */
   readonly until: number | (() => boolean)
 }
 
 /**
- * Acts at a steady rate without waiting for earlier acts. Runs late acts as soon as possible and skips none.
- * @param act - receives the number of earlier acts and the time at which this one was due
- * @returns the number of acts, once all of them have ended. Rejects with the first error of an act
+ * Acts at a steady rate without waiting for earlier acts. Runs late acts as soon as possible.
+ * @param act - receives the number of earlier acts, and when this one was due
+ * @returns the number of acts, once all have ended. Rejects with an act's first error
  */
 export async function atRate(
   { startMs = clockMs(), perSecond, until }: SteadyRate,
@@ -28,7 +27,7 @@ export async function atRate(
     const nowMs = clockMs()
     for (; turn < total && dueAt(turn) <= nowMs; turn++) {
       const ended = act(turn, dueAt(turn))
-      ended?.catch(() => undefined) // the error is reported below
+      ended?.catch(() => undefined) // prevents an unhandled rejection
       acts.push(ended)
     }
     if (turn < total) await Bun.sleep(Math.max(1, dueAt(turn) - clockMs()))
@@ -41,8 +40,8 @@ const LOOK_MS: Millis = 20
 const WITHIN_MS: Millis = 120_000
 
 /**
- * Resolves once the condition is true.
- * @param claim - the condition in words, for the error
+ * Resolves once the condition holds.
+ * @param claim - the condition, for the error
  * @throws OperatingError `wait_timed_out`
  */
 export async function waitUntil(

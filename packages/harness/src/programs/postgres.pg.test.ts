@@ -16,7 +16,7 @@ test('a held snapshot keeps vacuum from removing deleted rows, until it is relea
     expect(await sql`select from pg_stat_activity where application_name = ${SNAPSHOT_HOLDER}`).toHaveLength(1)
 
     await held.release()
-    // Repeated, because any other session that reads the database holds a snapshot too.
+    // Polled, because other sessions' reads hold snapshots too.
     await expect
       .poll(async () => {
         await sql`vacuum litter`

@@ -1,6 +1,6 @@
 /**
- * Provides the Postgres of a command: an embedded server that ends with the command, unless `DATABASE_URL` names
- * another one. Also makes physical backups, starts a server or a standby from a backup, and holds a snapshot open.
+ * Provides a command's Postgres: `DATABASE_URL`, or an embedded server that ends with it. Makes backups, starts servers
+ * and standbys from them, and holds snapshots open.
  */
 import { execFile } from 'node:child_process'
 import { chown, rm, stat, writeFile } from 'node:fs/promises'
@@ -15,7 +15,7 @@ export function startOwnPostgres(teardown: Teardown, options: EmbeddedOptions = 
   return teardown.startingProgram(startEmbedded(options))
 }
 
-/** Opens the command's database. @returns the URL of a database with the current schema */
+/** Opens the command's database. @returns its URL, with the current schema */
 export async function openOwnDatabase(teardown: Teardown): Promise<string> {
   const url = process.env.DATABASE_URL || (await startOwnPostgres(teardown)).url
   await migrate(url)
@@ -23,8 +23,8 @@ export async function openOwnDatabase(teardown: Teardown): Promise<string> {
 }
 
 /**
- * Returns the URL of an embedded Postgres in double quotes, for a shell in this folder. The shell reads the password
- * from its file, so that no terminal shows the password.
+ * Returns an embedded server's URL for a shell in this folder, which reads the password from its file, so that no
+ * terminal shows it.
  */
 export function shellUrl({ url, dataDir }: Pick<EmbeddedPostgres, 'url' | 'dataDir'>): string {
   const { username, host, pathname } = new URL(url)
@@ -36,12 +36,12 @@ export function shellUrl({ url, dataDir }: Pick<EmbeddedPostgres, 'url' | 'dataD
 
 const run = promisify(execFile)
 
-/** The role of the server that will start on the copy. */
+/** The role of the server on the copy. */
 type Purpose = 'recovery' | 'standby'
 
 /**
- * Copies the server's folder to `folder`, which must not exist, between `pg_backup_start` and `pg_backup_stop`.
- * `recovery.signal` makes the restored server begin a new timeline, which is how brokers notice the restore.
+ * Copies the server's folder to the new `folder` between `pg_backup_start` and `pg_backup_stop`. `recovery.signal`
+ * makes the restored server begin a new timeline, by which brokers notice the restore.
  */
 export async function backUp(
   { url, dataDir }: EmbeddedPostgres,
@@ -51,9 +51,9 @@ export async function backUp(
   const db = await openDatabase(url, { connections: 1, queryTimeoutMs: 60_000, statementTimeoutMs: 60_000 })
   try {
     await db.run((sql) => sql`select pg_backup_start('drill', true)`)
-    await run('cp', ['-a', dataDir, folder]) // keeps the owner, because the server runs under that account
+    await run('cp', ['-a', dataDir, folder]) // keeps the owner, under whose account the server runs
     const [stopped] = await db.run((sql) => sql<{ labelfile: string }[]>`select labelfile from pg_backup_stop(false)`)
-    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // the WAL that was written during the copy
+    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // the WAL of the copy
     for (const name of ['postmaster.pid', 'postmaster.opts']) await rm(join(folder, 'cluster', name), { force: true })
     await write(folder, 'backup_label', stopped!.labelfile)
     await write(folder, `${purpose}.signal`, '')
@@ -64,11 +64,11 @@ export async function backUp(
 
 /** Starts a server on a backup. */
 export function restore(folder: string): Promise<EmbeddedPostgres> {
-  // There is no archive, because the copy contains all WAL that the recovery needs.
+  // The copy contains all WAL, so there is no archive.
   return startEmbedded({ dataDir: folder, settings: { restore_command: 'false' } })
 }
 
-/** Starts a standby on a backup made for it. The standby streams from `primary` through the port `through`. */
+/** Starts a standby on a backup made for it. It streams from `primary` through the port `through`. */
 export function followPrimary(folder: string, primary: EmbeddedPostgres, through: number): Promise<EmbeddedPostgres> {
   const { username, password } = new URL(primary.url)
   const primary_conninfo = `host=127.0.0.1 port=${through} user=${username} password=${password} application_name=${STANDBY}`
@@ -87,7 +87,7 @@ async function write(folder: string, name: string, text: string): Promise<void> 
 
 export const SNAPSHOT_HOLDER = 'sealpost held snapshot'
 
-/** A session that holds a snapshot, like a forgotten transaction, so that vacuum can't remove dead rows. */
+/** A session that holds a snapshot, like a forgotten transaction, which keeps dead rows. */
 export interface HeldSnapshot {
   release(): Promise<void>
 }

@@ -4,13 +4,13 @@ import { createServer, type Server, type Socket, connect as tcpConnect } from 'n
 
 export type Network =
   | { readonly is: 'up' }
-  /** New connections are reset immediately. */
+  /** New connections are reset. */
   | { readonly is: 'down' }
-  /** No bytes pass and no connection closes, as with an unplugged cable. */
+  /** No bytes pass, as with an unplugged cable. */
   | { readonly is: 'silent' }
-  /** Each chunk has its own delay; chunks keep their order. */
+  /** Chunks are delayed, in order. */
   | { readonly is: 'slow'; readonly delayMs: () => number }
-  /** The proxy doesn't read the server's bytes, as if the client hung. */
+  /** The proxy reads nothing from the server, like a client that hangs. */
   | { readonly is: 'never reading' }
 
 const UP: Network = { is: 'up' }
@@ -46,10 +46,7 @@ export class TcpProxy {
     return this.#links.size
   }
 
-  /**
-   * Sets the state of the network, for open and new connections. A connection that was silent stays silent, because it
-   * has lost bytes.
-   */
+  /** Sets the state of open and new connections. A silent connection stays silent, because it has lost bytes. */
   set(network: Network): void {
     this.#network = network
     for (const link of this.#links) link.set(network)
@@ -60,8 +57,8 @@ export class TcpProxy {
   }
 
   /**
-   * Silences the open connections permanently; new connections work. Resolves once all clients have given up the silent
-   * connections. The servers then see a reset, which keepalive probes would eventually cause too.
+   * Silences open connections for good. Resolves once clients have given them up; servers then see a reset, as from
+   * keepalive probes.
    */
   async forget(): Promise<void> {
     const forgotten = [...this.#links]
@@ -70,7 +67,7 @@ export class TcpProxy {
     for (const link of forgotten) link.destroy()
   }
 
-  /** Delivers the next request of at least `bytes`, and resets its connection instead of delivering the reply. */
+  /** Delivers the next request of at least `bytes`, and resets its connection instead of replying. */
   async loseReply(bytes: number): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#losing = resolve
@@ -99,7 +96,7 @@ export class TcpProxy {
   }
 }
 
-/** One proxied connection: two sockets and the bytes between them. */
+/** A proxied connection. */
 class Link {
   readonly clientGone: Promise<void>
   readonly ended: Promise<unknown>
@@ -120,7 +117,7 @@ class Link {
   }
 
   set(network: Network): void {
-    if (this.#network.is === 'silent' && network.is !== 'silent') return // the connection has lost bytes
+    if (this.#network.is === 'silent' && network.is !== 'silent') return // it has lost bytes, so it stays silent
     this.#network = network
     if (network.is === 'never reading') this.#server.pause()
     else this.#server.resume()
@@ -143,7 +140,7 @@ class Link {
     if (chunk.length < this.#requestBytes) return true
     this.#dropsRequests = true
     this.#onRequest()
-    // When the first byte of the reply arrives, the server has executed the request.
+    // The first byte of the reply proves that the server has executed the request.
     this.#server.once('data', () => this.destroy())
     return true
   }
@@ -160,8 +157,8 @@ class Link {
       })
       before = own
     })
-    from.on('error', () => undefined) // `close` follows
-    // A silent network does not forward the end of a connection; the other side must detect it.
+    from.on('error', () => undefined) // the close event follows
+    // A silent network does not forward the end of a connection either.
     from.on('end', () => void Promise.resolve(before).then(() => this.#network.is !== 'silent' && to.end()))
     from.on('close', (hadError) => hadError && this.#network.is !== 'silent' && to.destroy())
   }

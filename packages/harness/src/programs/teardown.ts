@@ -1,7 +1,4 @@
-/**
- * Ends the resources that a command has started, in reverse order. A signal runs the teardown; a second signal kills
- * everything immediately.
- */
+/** Ends a command's resources in reverse order, also after a signal. A second signal kills everything. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,11 +6,10 @@ import { join } from 'node:path'
 export interface TeardownStep {
   /** Ends the resource gracefully. */
   readonly end: () => Promise<unknown>
-  /** Kills the resource before the function returns. */
+  /** Kills the resource before it returns. */
   readonly kill?: () => unknown
 }
 
-/** A program that can be stopped gracefully or killed. */
 export interface Stoppable {
   stop(): Promise<unknown>
   kill(): unknown
@@ -24,12 +20,11 @@ export class Teardown {
   #ending: TeardownStep | undefined
   #running: Promise<void> | undefined
 
-  /** Whether the teardown has begun. */
   get isRunning(): boolean {
     return this.#running !== undefined
   }
 
-  /** @returns a function that ends this step now, before the others */
+  /** @returns a function that ends this step before the others */
   add(step: TeardownStep): () => Promise<void> {
     this.#waiting.add(step)
     return async () => {
@@ -37,14 +32,14 @@ export class Teardown {
     }
   }
 
-  /** Adds a program that the teardown stops or kills. */
+  /** Adds a program to stop or kill. */
   addProgram(program: Stoppable): () => Promise<void> {
     return this.add({ end: () => program.stop(), kill: () => program.kill() })
   }
 
   /**
-   * Adds a resource that is still starting. If the teardown runs before the resource has started, it ends the resource
-   * as soon as it has. In this case, the returned promise never settles, because the command is about to exit.
+   * Adds a resource that is starting. During the teardown, ends it once it has started, and never settles, because the
+   * command exits.
    */
   async starting<T>(promise: Promise<T>, stepOf: (started: T) => TeardownStep): Promise<T> {
     let started: TeardownStep | undefined
@@ -59,12 +54,12 @@ export class Teardown {
     return this.isRunning ? forever() : value
   }
 
-  /** Does what `starting` does, for a program. */
+  /** Like `starting`, for a program. */
   startingProgram<Program extends Stoppable>(promise: Promise<Program>): Promise<Program> {
     return this.starting(promise, (program) => ({ end: () => program.stop(), kill: () => program.kill() }))
   }
 
-  /** Runs all steps once. A step that fails does not prevent the other steps. */
+  /** Runs all steps once, even if some fail. */
   run(): Promise<void> {
     this.#running ??= this.#endAll()
     return this.#running
@@ -91,7 +86,7 @@ export class Teardown {
   }
 }
 
-/** Makes Ctrl-C, SIGTERM and SIGHUP run the teardown and exit with `exitCode`, by default 128 plus the signal's number. */
+/** Runs the teardown on Ctrl-C, SIGTERM and SIGHUP, and exits with `exitCode`, by default 128 plus the signal. */
 export function endOnSignals(teardown: Teardown, exitCode?: number): void {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.on(signal, () => {
@@ -105,12 +100,11 @@ export function endOnSignals(teardown: Teardown, exitCode?: number): void {
   }
 }
 
-/** Never settles. An interrupted command awaits this promise until the teardown exits. */
+/** Never settles, for an interrupted command until the teardown exits. */
 export function forever(): Promise<never> {
   return new Promise(() => undefined)
 }
 
-/** Creates an empty folder that the teardown removes. */
 export function temporaryFolder(name: string, teardown: Teardown): Promise<string> {
   return teardown.starting(mkdtemp(join(tmpdir(), `sealpost-${name}-`)), (folder) => ({
     end: () => rm(folder, { recursive: true, force: true }),

@@ -22,7 +22,7 @@ test('a chart is well-formed XML that contains its words and has a background', 
   await rewriter.transform(new Response(svg)).text()
   for (const word of ['Latency &amp; more', 'peers', 'ms', 'ten', 'one', 'two']) expect(texts).toContain(word)
   expect(elements.get('rect')).toBe(1)
-  expect(svg).not.toMatch(/="[^"]*"[^\s/>?]/) // matches a quote within an attribute
+  expect(svg).not.toMatch(/="[^"]*"[^\s/>?]/) // a quote within an attribute
 })
 
 test('equal figures give identical charts', () => {

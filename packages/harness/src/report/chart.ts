@@ -1,6 +1,6 @@
 /**
- * Draws charts as SVG. Each chart has its own background, because an image can't know whether the page around it is
- * light or dark. The colors are Okabe and Ito's palette, which color-blind readers can distinguish.
+ * Draws charts as SVG, with their own background, because an image can't know the page's. The colors are Okabe and
+ * Ito's, for color-blind readers.
  */
 import { BarChart, type BarSeriesOption, LineChart, type LineSeriesOption } from 'echarts/charts'
 import {
@@ -33,7 +33,7 @@ export interface Axis {
   readonly isLog?: boolean
   readonly min?: number
   readonly max?: number
-  /** The labels of the axis. Default: the chart chooses its labels. */
+  /** The axis labels; by default, the chart chooses them. */
   readonly labels?: readonly (readonly [at: number, text: string])[]
 }
 
@@ -44,10 +44,7 @@ export interface Chart {
   readonly lines: readonly Line[]
 }
 
-/**
- * Returns the position of a percentile on the axis. Each additional nine has the same width, because the highest
- * percentiles matter most.
- */
+/** Returns a percentile's position: each additional nine is equally wide. */
 const positionOf = (percent: number): number => -Math.log10(1 - percent / 100)
 
 const PERCENTILES = [50, 75, 90, 95, 99, 99.5, 99.9]
@@ -69,7 +66,7 @@ const INK = '#24292f'
 const FAINT = '#d8dade'
 const TINT = '#e9ecf1'
 const COLORS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7']
-/** A font without quotes in its name, because the library does not escape quotes in attributes. */
+/** A font without quotes, which the library does not escape in attributes. */
 const FONT = 'system-ui, sans-serif'
 
 export const drawChart = (chart: Chart): string => render(optionOf(chart))
@@ -110,7 +107,7 @@ export function drawBars({ title, x, y, bars }: Bars): string {
   } as ChartOption)
 }
 
-/** The wide gap makes up for the unknown width of the labels. */
+/** A wide gap, because the labels' widths are unknown. */
 const LEGEND = {
   right: 20,
   top: 14,
@@ -120,9 +117,9 @@ const LEGEND = {
   textStyle: { color: INK, fontSize: 12 },
 }
 
-/** Matches style rules for pointers, which an image does not need. */
+/** Matches style rules for pointers, which images lack. */
 const POINTER_RULES = /<style[\s\S]*?<\/style>| class="[^"]*"/g
-/** Matches a counter in element names. If the counter remained, equal charts would be different files. */
+/** Matches a counter in element names, which would make equal charts differ. */
 const COUNTER = /zr\d+-/g
 
 function optionOf({ title, x, y, lines }: Chart): ChartOption {

@@ -1,4 +1,4 @@
-/** Records latencies in a histogram, in microseconds with three significant digits, up to an hour. */
+/** Records latencies in microseconds with three significant digits, up to an hour. */
 import { build, type Histogram } from 'hdr-histogram-js'
 
 export interface Percentiles {
@@ -10,7 +10,7 @@ export interface Percentiles {
 
 export type Quantile = readonly [percent: number, ms: number]
 
-/** The upper bound of a histogram bin and the number of its samples. */
+/** A bin's upper bound, and its number of samples. */
 export type Bin = readonly [upToMs: number, count: number]
 
 const MICROSECONDS_MAX = 3_600_000_000
@@ -35,7 +35,7 @@ export class Latencies {
     this.#bins[bin] = (this.#bins[bin] ?? 0) + 1
   }
 
-  /** The bins, from the first to the last one that has samples. */
+  /** The bins from the first with samples to the last. */
   get bins(): Bin[] {
     const first = this.#bins.findIndex((count) => count > 0)
     return first < 0 ? [] : Array.from(this.#bins, (count = 0, bin) => [boundOf(bin), count] as const).slice(first)
@@ -53,10 +53,7 @@ export class Latencies {
     return SPECTRUM.map((percent) => [percent, this.at(percent)])
   }
 
-  /**
-   * Returns a percentile in ms, or 0 if there are no samples. It is the upper bound of a bin, so it may exceed all
-   * samples.
-   */
+  /** Returns a percentile in ms, 0 without samples. It is a bin's upper bound, so it may exceed all samples. */
   at(percent: number): number {
     if (this.count === 0) return 0
     return Math.min(this.#counts.getValueAtPercentile(percent), this.#counts.maxValue) / 1000

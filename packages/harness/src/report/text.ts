@@ -1,4 +1,4 @@
-/** Formats reports: numbers, lists and tables for a terminal, parts of Markdown pages, and compact JSON. */
+/** Formats reports: numbers, lists, tables, parts of Markdown pages, and compact JSON. */
 import Table from 'cli-table3'
 import type { createColors } from 'picocolors'
 
@@ -23,7 +23,7 @@ export const plural = (value: number, noun: string, nouns = `${noun}s`): string 
 
 export const percent = (share: number): string => `${figure(share * 100)} %`
 
-/** Returns 0 if there are no values. */
+/** 0 without values. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   const [low, high] = [sorted[(sorted.length - 1) >> 1], sorted[sorted.length >> 1]]
@@ -38,7 +38,7 @@ export function factList(facts: readonly Fact[], colors: Colors): string {
   return facts.map(([name, text]) => `  ${colors.dim(name.padEnd(9))} ${text}`).join('\n')
 }
 
-/** Formats a table without borders. All columns except the first are right-aligned. */
+/** Formats a table without borders, right-aligned except for the first column. */
 export function tableText(head: readonly string[], rows: readonly (readonly string[])[], colors: Colors): string {
   const table = plainTable([...head], colors)
   for (const row of rows) table.push([...row])
@@ -56,14 +56,9 @@ export function plainTable(head: string[], { dim }: Pick<Colors, 'dim'>): Table.
   })
 }
 
-/** Returns the mark of a check that has passed or failed. */
 export const checkMark = (isMet: boolean): string => (isMet ? '✔' : '✘')
 
-/**
- * Replaces the contents between each pair of markers; null keeps the current contents. Markers on the same line stay on
- * that line.
- * @throws Error if a marker is missing
- */
+/** Replaces the contents between each pair of markers, unless null. @throws Error if a marker is missing */
 export function fillPage(page: string, texts: Readonly<Record<string, string | null>>): string {
   let filled = page
   for (const [name, text] of Object.entries(texts)) {
@@ -77,14 +72,14 @@ export function fillPage(page: string, texts: Readonly<Record<string, string | n
   return filled
 }
 
-/** Formats a Markdown table. All columns except the first are right-aligned. */
+/** Formats a Markdown table, right-aligned except for the first column. */
 export function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const line = (cells: readonly string[]) => `| ${cells.join(' | ')} |`
   return [line(head), `|---|${'---:|'.repeat(head.length - 1)}`, ...rows.map(line)].join('\n')
 }
 
 /**
- * Formats JSON with few lines: objects and arrays down to `depth` take several lines, and everything below takes one.
+ * Formats JSON with few lines: values below `depth` take one each.
  * @param depth - with 1, each key or item of the outermost value takes a line
  */
 export const foldedJson = (value: unknown, depth: number): string => `${fold(value, depth, '')}\n`
@@ -99,5 +94,5 @@ function fold(value: unknown, depth: number, indent: string): string {
   return lines.length === 0 ? begin + end : `${begin}\n${inner}${lines.join(`,\n${inner}`)}\n${indent}${end}`
 }
 
-/** Returns the entries of an object, without those that `JSON.stringify` omits. */
+/** Returns the entries that `JSON.stringify` includes. */
 const keysOf = (value: object) => Object.entries(value).filter(([, item]) => item !== undefined)

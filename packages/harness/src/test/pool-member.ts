@@ -1,6 +1,5 @@
 /**
- * For tests: a pool member in a separate process. Reads its task from stdin, prints the messages that it receives, and
- * settles none of them.
+ * Runs a pool member for tests, whose task is read from stdin. Prints the messages that it receives, and settles none.
  */
 
 import { connect, type MeshId, type PeerKey, type PoolId } from '@sealpost/sdk'
@@ -12,7 +11,6 @@ interface MemberTask {
   readonly meshId: MeshId
   readonly poolId: PoolId
   readonly credit: number
-  /** The key in hex. */
   readonly keys: { readonly sign: readonly [string, string]; readonly box: readonly [string, string, number] }
 }
 

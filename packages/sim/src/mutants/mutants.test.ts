@@ -18,7 +18,7 @@ test.concurrent.each(plantedBugs)('each planted bug is found: $name', async (bug
   expect(await new Response(search.stdout).text()).toMatch(bug.breaks)
 })
 
-/** Builds a program that contains the simulator and the code that it runs, with the bug. Returns its path. */
+/** Builds the simulator and the code that it runs, with the bug. Returns the program's path. */
 async function buildWith(bug: PlantedBug): Promise<string> {
   const { path, text } = placeOf(bug)
   const contents = text.replace(bug.from, () => bug.to)

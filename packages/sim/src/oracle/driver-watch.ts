@@ -1,7 +1,6 @@
 /**
- * Checks the driver's duties to its engine, and the engine's duties to recipients. Every request from the engine must
- * reach the queue completely, once and in time. Commits must back off while they fail, and nothing may be pushed under
- * a lease that a fence has voided.
+ * Checks the driver's duties to its engine, and the engine's duties to recipients. Every request must reach the queue
+ * once and in time, commits must back off while they fail, and nothing may be pushed under a voided lease.
  */
 import type { Append, Claimed, Committed, DeliveryRef, RemoteClaimed, SessionRef, Settle } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -27,17 +26,17 @@ type Kind = 'append' | 'settle' | 'retry' | 'reject' | 'extension' | 'release'
 interface Owed {
   readonly kind: Kind
   readonly acceptedAtMs: Millis
-  /** When the item's statement must begin at the latest, unless another one is in flight. */
+  /** When the item's statement must begin, unless another is in flight. */
   readonly dueAtMs: Millis
 }
 
-/** Items of one kind of statement. While one is in flight, others may wait. */
+/** The items of one kind of statement, which wait while one is in flight. */
 class Line {
   private readonly clock: VirtualClock
   private readonly isOver: () => boolean
   private readonly waiting = new Map<Item, Owed>()
   private readonly inFlight = new Map<Item, Owed>()
-  /** The next statement must not begin before this time. If items are waiting, it must begin exactly then. */
+  /** When the next statement may begin; with items waiting, it must begin exactly then. */
   private nextAtMs: Millis = -Infinity
 
   constructor(clock: VirtualClock, isOver: () => boolean) {
@@ -70,19 +69,19 @@ class Line {
     }
   }
 
-  /** Ends the items' statement. `pauseMs` is both the shortest and the longest pause before the next statement. */
+  /** Ends the items' statement. `pauseMs`: the exact pause before the next one. */
   end(items: readonly Item[], pauseMs: Millis = 0): void {
     for (const item of items) this.inFlight.delete(item)
     this.nextAtMs = this.clock.nowMs + pauseMs
     if (this.waiting.size > 0) this.checkAt(this.nextAtMs)
   }
 
-  /** Refuses waiting items, so that they must not reach the queue. */
+  /** Removes waiting items, which must not reach the queue. */
   refuse(kind: Kind): void {
     for (const [item, owed] of this.waiting) if (owed.kind === kind) this.waiting.delete(item)
   }
 
-  /** Records that the items' statement failed, and that the next statement will repeat them. */
+  /** Ends the items' failed statement, which the next one will repeat. */
   repeat(items: readonly Item[], pauseMs: Millis): void {
     for (const item of items) this.waiting.set(item, this.inFlight.get(item)!)
     this.end(items, pauseMs)
@@ -137,7 +136,7 @@ export class DriverWatch {
     this.lines[kind].accept(kind, items)
   }
 
-  /** Watches a statement of the queue that is not a commit. */
+  /** Watches a statement other than a commit. */
   async during<T>(kind: keyof DriverWatch['lines'], items: readonly Named[], statement: () => Promise<T>): Promise<T> {
     this.lines[kind].begin(items)
     for (const { delivery } of items) this.returnedAtMs.delete(delivery.id)
@@ -167,7 +166,7 @@ export class DriverWatch {
     }
   }
 
-  /** Waiting appends are refused together with the batch, because storing them first would reverse the order. */
+  /** Refuses waiting appends with the batch, because storing them would reverse the order. */
   commitFailed({ appends, settles }: Batch): void {
     const pauseMs = Math.min(BACK_OFF_MAX_MS, BACK_OFF_MIN_MS * 2 ** this.failures)
     this.isCommitting = false
@@ -177,7 +176,7 @@ export class DriverWatch {
     this.commits.repeat(settles, pauseMs)
   }
 
-  /** Returns whether this shard committed a retry since then, so that it wakes the recipient after the pause. */
+  /** Returns whether this shard committed a retry since then, and so wakes the recipient after the pause. */
   hasReturned(id: DeliveryId, sinceMs: Millis): boolean {
     return (this.returnedAtMs.get(id) ?? -Infinity) >= sinceMs
   }
@@ -186,9 +185,7 @@ export class DriverWatch {
     this.openedAtMs.set(session, this.clock.nowMs)
   }
 
-  /**
-   * Checks that a session is opened only after the previous session's settles and retries, unless they took too long.
-   */
+  /** Checks that a session opens after the previous one's settles and retries, unless they took too long. */
   openBegins(session: SessionRef): void {
     const sinceMs = this.openedAtMs.get(session) ?? -Infinity
     this.openedAtMs.delete(session)
@@ -219,7 +216,6 @@ export class DriverWatch {
     this.voided.set(nameOf(session), session.epoch)
   }
 
-  /** Checks a push of the recipient's own mail. */
   pushed(recipient: { meshId: MeshId; peer: PeerNo }, delivery: { id: DeliveryId; attempt: number }): void {
     const name = nameOf(recipient)
     const epoch = this.leases.get(`${name} ${delivery.id} ${delivery.attempt}`)

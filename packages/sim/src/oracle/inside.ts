@@ -1,6 +1,6 @@
 /**
- * Records which states of the engine, the credit and the SDK occurred. Reads private members with bracket access.
- * TypeScript allows and checks it, so a rename causes a compile error.
+ * Records which states of engine, credit and SDK occurred. Reads private members with bracket access, which TypeScript
+ * checks.
  */
 import type { Engine } from '@sealpost/core'
 import type { PeerEngine } from '@sealpost/sdk/engine'

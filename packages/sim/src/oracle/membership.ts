@@ -1,6 +1,6 @@
 /**
- * Tracks members that block others for a while, and a member that is revoked: the state in the database, its changes,
- * and which changes each shard has received. Both use separate random sources, like `Ends`.
+ * Tracks consent changes and a revocation: their time, and which shards have received them. Both use separate random
+ * sources, like `Ends`.
  */
 import type { ConsentReply, RevokedMember } from '@sealpost/core'
 import { type Append, type Consent, type FrameOf, type Member, OPEN } from '@sealpost/protocol'
@@ -11,9 +11,7 @@ import type { Oracle } from './oracle.ts'
 const CONSENT_SALT = 0xc0a5e
 const CHANGES_MAX = 5
 
-/**
- * A change that the first peer of a mesh makes to its consent for the second peer, at a fraction of the fault period.
- */
+/** A change of the first peer's consent for the second, at a fraction of the fault period. */
 interface ConsentChange {
   readonly share: number
   readonly verdict: 'blocked' | 'forgotten'
@@ -80,9 +78,9 @@ interface Way {
   readonly to: PeerKey
 }
 
-/** Revokes, in some worlds, a peer of the first mesh on behalf of another one. */
+/** Revokes a peer of the first mesh in some worlds. */
 export class Revocations {
-  /** The fraction of the fault period after which the peer is revoked; null if this world has no revocation. */
+  /** The fraction of the fault period after which the peer is revoked; null for no revocation. */
   readonly share: number | null
   readonly leaver: RevokedMember
   isDone = false

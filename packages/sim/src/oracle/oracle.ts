@@ -1,6 +1,6 @@
 /**
- * Checks the promises that must hold under all faults (P1–P9 of the security model) as events happen. The oracle knows
- * the requests and the results but nothing about the broker's internals.
+ * Checks the promises that must hold under all faults (P1–P9) as events happen, without knowledge of the broker's
+ * internals.
  */
 import type { CloseCode, Death, Delivery, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 import type { StoredDelivery } from '@sealpost/queue/memory'
@@ -16,12 +16,12 @@ interface SendFacts {
   readonly from: PeerKey
   readonly to: PeerKey
   readonly priority: string
-  /** The message's index in its lane, from 0; null for a delayed message, because those have no order. */
+  /** The message's index in its lane; null for a delayed message, which has no order. */
   readonly place: number | null
   readonly wish: ReceiptWish
   readonly mayDie: boolean
   readonly mayBeRefused: boolean
-  /** Whether the sender or recipient may be revoked, so that the message's fate is undefined. */
+  /** Whether a revocation leaves the message's fate undefined. */
   readonly isOfLeaver: boolean
   isAcked: boolean
   /** How often the application received the message. */
@@ -30,14 +30,11 @@ interface SendFacts {
   returned: number
   isSettled: boolean
   isRejected: boolean
-  /**
-   * Whether the message had expired, became valid again when the clock was set back, and was delivered after later
-   * messages.
-   */
+  /** Whether later messages were delivered while this one had expired, before the clock was set back. */
   wasPassedBy: boolean
   death: Death | null
   isRefused: boolean
-  /** Whether the receipt for the message's end arrived, or became a dead letter after its failed attempts. */
+  /** Whether the receipt for the end arrived, or became a dead letter. */
   isEndReported: boolean
 }
 
@@ -53,10 +50,10 @@ export type SendDoubts = Pick<SendFacts, 'mayDie' | 'mayBeRefused' | 'isOfLeaver
 export class Oracle {
   readonly sends: SendFacts[] = []
   readonly marks = new Map<string, number>()
-  /** Whether the database clock went back, so that expired deliveries are valid again unless they were swept. */
+  /** Whether the database clock went back, which revives expired deliveries unless they were swept. */
   hasClockGoneBack = false
   private isLeaverGone = false
-  /** `unreported` counts the sends for which the sender still waits for a report of their end. */
+  /** `unreported`: sends whose sender waits for a receipt of their end. */
   private readonly open = { unacked: 0, unsettled: 0, unreported: 0 }
   private readonly lanes = new Map<string, { sends: SendFacts[]; next: number }>()
   private readonly gaps = new Map<string, number>()
@@ -67,7 +64,7 @@ export class Oracle {
     this.marks.set(name, (this.marks.get(name) ?? 0) + 1)
   }
 
-  /** Returns the number by which the body identifies this send. */
+  /** Returns the number that identifies this send in its body. */
   posted(
     send: Pick<SendFacts, 'meshId' | 'from' | 'to' | 'priority' | 'wish' | keyof SendDoubts> & { isDelayed: boolean },
   ): number {
@@ -140,7 +137,7 @@ export class Oracle {
     )
   }
 
-  /** Records that a claim takes the row. `cause` is the event that voided the row's previous lease. */
+  /** Call when a claim takes the row. `cause`: the event that voided its previous lease. */
   claimedAgain(row: StoredDelivery, cause: string | null): void {
     must(cause, 'P7', () => `claimed again without a cause: delivery ${row.id} to ${row.recipient}`)
     this.mark(`redelivery: ${cause}`)
@@ -162,9 +159,7 @@ export class Oracle {
     this.deliveredInTurn(send!, send!.place)
   }
 
-  /**
-   * Checks the order. Only a delivery that dies may be overtaken, and a dead delivery must not be delivered afterwards.
-   */
+  /** Checks the order. Only a dead delivery may be overtaken, and it must not be delivered afterwards. */
   private deliveredInTurn(send: SendFacts, place: number): void {
     const lane = this.laneOf(send)
     if (place < lane.next && send.mayDie && this.hasClockGoneBack) {
@@ -181,9 +176,7 @@ export class Oracle {
     lane.next = place + 1
   }
 
-  /**
-   * If the holder's session ended before its settle was committed, another member receives the settled delivery again.
-   */
+  /** After its holder's session has ended, a delivery with an uncommitted settle goes to another member. */
   deliveredOfPool(meshId: MeshId, sender: PeerKey, no: number): void {
     const send = this.sends[no]
     must(send && isOfPool(send), 'P4', () => `delivered a message of a pool that was not sent to it (${no})`)
@@ -192,7 +185,7 @@ export class Oracle {
     if (send!.deliveries > 1) this.mark('pool: delivered again')
   }
 
-  /** Records that a member receives a row. `cause` is the event that voided the previous holder's lease. */
+  /** Call when a member receives the row. `cause`: the event that voided the previous holder's lease. */
   dealtAgain(row: StoredDelivery, cause: string | null): void {
     must(cause, 'one holder', () => `delivery ${row.id} is dealt while a live session holds it`)
     this.mark(`pool: dealt again, ${cause}`)
@@ -202,7 +195,7 @@ export class Oracle {
     must(false, 'leavers', () => `delivery ${row.id} is still leased to a member that has left`)
   }
 
-  /** Checks a gap: a message that died before it was delivered leaves one. */
+  /** Checks a gap, which only a message that died undelivered may leave. */
   gap(meshId: MeshId, to: PeerKey, { sender, missing }: { sender: PeerKey; missing: number }): void {
     const line = `${meshId} ${sender} ${to}`
     const seen = (this.gaps.get(line) ?? 0) + missing
@@ -220,9 +213,7 @@ export class Oracle {
     must(isExcused, 'P6', () => `pushed to ${to.slice(-2)} before an earlier one of its stream`)
   }
 
-  /**
-   * Records a dead letter. `isDue`: whether the delivery had expired or reached the maximum number of failed attempts.
-   */
+  /** Call for a dead letter. `isDue`: whether it had expired or failed too often. */
   died(letter: { meshId: MeshId; sender: PeerKey; envelopeId: EnvelopeId; reason: Death }, isDue: boolean): void {
     const send = this.sendOf.get(`${letter.meshId} ${letter.sender} ${letter.envelopeId}`)
     must(send?.mayDie && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
@@ -236,10 +227,7 @@ export class Oracle {
     must(send?.death, 'P2', () => `left the queue without a dead letter: ${send && textOf(send)}`)
   }
 
-  /**
-   * Records that a receipt left the queue unsettled. `isDue`: whether it had reached the maximum number of failed
-   * attempts.
-   */
+  /** Call when a receipt leaves the queue unsettled. `isDue`: whether it had failed too often. */
   receiptDied(receipt: Receipt, isDue: boolean): void {
     const { meshId, to, envelopeId, event } = receipt
     const send = this.sendOf.get(`${meshId} ${to} ${envelopeId}`)
@@ -256,7 +244,7 @@ export class Oracle {
     }
   }
 
-  /** Checks how long a delivery has waited although its recipient's session could accept it. */
+  /** Checks how long a delivery has waited for a session that could accept it. */
   waits({ id, recipient }: StoredDelivery, { forMs, mostMs }: { forMs: Millis; mostMs: Millis }): void {
     must(forMs <= mostMs, 'P3', () => `delivery ${id} to ${recipient} waits for ${forMs} ms, and its session has room`)
   }
@@ -319,7 +307,7 @@ export class Oracle {
     this.mark(`closed: ${code}`)
   }
 
-  /** Records a settle. In a pool, two members may each have settled the delivery. */
+  /** Call for a settle. In a pool, two members may settle a delivery. */
   settled(no: number): void {
     const send = this.sends[no]!
     if (!send.isSettled && send.death === null && !send.isRefused) this.count(send, 'unsettled', -1)
@@ -353,7 +341,6 @@ export class Oracle {
     return Object.values(this.open).every((count) => count === 0)
   }
 
-  /** Checks at the end that every message was delivered. */
   finish(sinceMs: Millis, queued: number): void {
     const sends = this.sends.filter((send) => !send.isOfLeaver)
     const open = sends.filter((send) => !send.isRefused && (!send.isAcked || !isOver(send)))
@@ -369,10 +356,7 @@ export class Oracle {
     must(queued === 0, 'P3', () => `${queued} deliveries are still queued ${sinceMs} ms after the last fault`)
   }
 
-  /**
-   * Returns whether the message may be settled without a delivery: an SDK settles a message from a revoked peer if it
-   * can't open it.
-   */
+  /** Returns whether the message may be settled undelivered, because an SDK can't open a revoked peer's mail. */
   private isThrownAway(send: SendFacts | undefined): boolean {
     return send?.isOfLeaver === true && this.isLeaverGone
   }

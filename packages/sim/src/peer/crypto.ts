@@ -1,7 +1,6 @@
 /**
- * Simulates cryptography: an envelope contains the number of the sealed send, and opening looks up this number. The
- * results are the same as in real cryptography: whether the envelope opens with the two keys, and its header. Each mesh
- * has one group and one pool of all its peers, without signatures; box keys rotate.
+ * Simulates cryptography: an envelope contains the number of a send, which opening looks up. It opens under the same
+ * conditions as a real one. Each mesh has one group and one pool of all its peers, without signatures.
  */
 import type { GroupEntry } from '@sealpost/core'
 import type { Correspondent, EnvelopeDraft, PoolStatement } from '@sealpost/identity'
@@ -98,10 +97,10 @@ function openFacts(
 
 const hashOf = (envelope: Uint8Array): Uint8Array => envelope.slice(0, 16)
 
-/** Returns a distinct box key for each peer and epoch. Nothing is really sealed with it. */
+/** Returns a distinct box key for each peer and epoch. */
 export const boxKeyOf = (peerKey: PeerKey, epoch: number): Uint8Array => fromHex(peerKey).with(0, epoch)
 
-/** Each mesh has a group with the same id: code that does not check the mesh would find the wrong group. */
+/** The same group id in each mesh, so that code that ignores the mesh finds the wrong group. */
 export const GROUP_ID = '9'.repeat(32) as GroupId
 
 const SEALED_BYTES = 48
@@ -112,7 +111,7 @@ export function groupOf(meshId: MeshId, members: readonly PeerKey[]): GroupEntry
   return { groupId: GROUP_ID, epoch: 1, statement: encoder.encode(JSON.stringify(group)) }
 }
 
-/** `bodies` contains all bodies that were sealed for groups in one world. */
+/** `bodies`: all bodies that were sealed for groups. */
 function vaultGroups(bodies: Uint8Array[], meshId: MeshId): GroupCrypto {
   return {
     read: (bytes) => {
@@ -139,7 +138,7 @@ const numberOf = (bytes: Uint8Array): number => new DataView(bytes.buffer, bytes
 
 export const textOfSends = (numbers: readonly number[]): Uint8Array => encoder.encode(numbers.join(' '))
 
-/** Returns the send that this body contains for `to`. `others` are the recipients in the sender's order. */
+/** Returns the send that this body contains for `to`. `others`: the recipients in the sender's order. */
 export function sendOf(body: Uint8Array, others: readonly PeerKey[], to: PeerKey): number {
   const numbers = decoder.decode(body).split(' ').map(Number)
   return numbers.length === 1 ? numbers[0]! : numbers[others.indexOf(to)]!
@@ -173,7 +172,7 @@ export class BoxKeyTurns {
     this.shares = Array.from({ length: count }, random.next)
   }
 
-  /** Changes the binding. The newest one applies; the same one may be repeated. */
+  /** Changes the binding. The newest one applies, possibly repeatedly. */
   bind(store: MemoryDatabase, { meshId, peer }: Owner, bind: FrameOf<'bind'>): FrameOf<'bound'>['outcome'] {
     const member = store.findByKey(meshId, peer)!
     const { boxKey, boxEpoch, notAfterMs, signature } = bind
@@ -185,7 +184,6 @@ export class BoxKeyTurns {
     return 'done'
   }
 
-  /** Returns the former keys, newest first. */
   formersOf({ meshId, peer }: Owner): readonly KeyBindingEntry[] {
     return this.formers.get(meshId + peer) ?? []
   }
@@ -207,7 +205,7 @@ export class KeyRing {
     this.keys.push({ boxKey, boxEpoch })
   }
 
-  /** Seals with this key from now on. Ignores keys older than the current one. */
+  /** Seals with this key from now on, unless it is older than the current one. */
   turnTo(boxEpoch: number): void {
     this.currentEpoch = Math.max(this.currentEpoch, boxEpoch)
   }

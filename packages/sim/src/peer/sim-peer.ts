@@ -1,4 +1,4 @@
-/** Simulates a peer: the SDK's real engine, and an application that is sometimes slow or throws. */
+/** Simulates a peer with the SDK's real engine, and an application that is sometimes slow or throws. */
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
 import type { Message, PeerEvent } from '@sealpost/sdk'
 import { type PeerEffects, PeerEngine } from '@sealpost/sdk/engine'
@@ -23,7 +23,7 @@ export class SimPeer implements PeerEffects {
   private home: number
   private isFlushDue = false
   private wakeAtMs: Millis = Infinity
-  /** The peer's own clock, which jumps. It determines envelope ids. */
+  /** How far the peer's own clock is off, which determines envelope ids. It jumps. */
   private readonly skewMs: () => Millis
 
   constructor(world: Surroundings, meshId: MeshId, peerKey: PeerKey) {
@@ -162,9 +162,7 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  /**
-   * Rotates the box key like the SDK: accepts the new key immediately, and seals with it once the broker has stored it.
-   */
+  /** Rotates the box key like the SDK: accepts the new key immediately, and seals with it once it is stored. */
   turnBoxKey(): void {
     const boxEpoch = this.ring.newestEpoch + 1
     const boxKey = boxKeyOf(this.peerKey, boxEpoch)
@@ -202,10 +200,7 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  /**
-   * Records a refused message. The directory does not list revoked peers, and without their keys their messages don't
-   * open.
-   */
+  /** Handles a rejected message. Without a revoked peer's key, its messages don't open. */
   private refusedOf(peer: PeerKey, reason: string): void {
     const { oracle, revocations } = this.world
     if (revocations.isLeaver({ meshId: this.meshId, peerKey: peer })) oracle.leaverEnded(reason)
@@ -222,7 +217,7 @@ export class SimPeer implements PeerEffects {
     this.link?.cut(noticed)
   }
 
-  /** Breaks the connection. The peer opens the next one at another shard while the former session still settles. */
+  /** Breaks the connection and dials another shard while the former session still settles. */
   move(): void {
     this.home = (this.home + 1) % this.world.shardCount
     this.cut({ clientAfterMs: 0, serverAfterMs: 30_000 })
@@ -331,7 +326,7 @@ export class SimPeer implements PeerEffects {
     message.settle()
   }
 
-  /** If the peer has a store, the application has settled a message once the message's mark is stored. */
+  /** Calls `settled` once the message's mark is stored, if the peer has a store. */
   private whenMarked(message: Message, settled: () => void): void {
     if (this.store) this.store.whenMarked(message, settled)
     else settled()
@@ -348,7 +343,7 @@ export class SimPeer implements PeerEffects {
     this.engine.advance(clock.nowMs)
     happened()
     this.world.inside.lookAtPeer(this.engine)
-    // The SDK restores the order itself, which would hide this error.
+    // the SDK would hide this error by restoring the order
     if (this.engine.counters.reordered > 0) this.world.oracle.misordered(this.meshId, this.peerKey)
     const wakeAtMs = Math.max(this.engine.wakeAtMs, clock.nowMs + 1)
     if (wakeAtMs >= this.wakeAtMs) return

@@ -7,10 +7,7 @@ import type { VirtualClock } from '../clock.ts'
 const DISK_SALT = 0x5757
 const WRITE_MS_MAX: Millis = 400
 
-/**
- * Gives peers, in some worlds, a store on a slow disk, where a batch is stored some time after it was written. The
- * disks use a separate random source, like `Ends`.
- */
+/** Gives peers a store on a slow disk in some worlds, with a separate random source, like `Ends`. */
 export class Disks {
   private readonly clock: VirtualClock
   private readonly random: Random
@@ -22,7 +19,7 @@ export class Disks {
     this.isOn = this.random.chance(0.2)
   }
 
-  /** Returns the next peer's store; null if the peer has none. `written` is called when a batch is stored. */
+  /** Returns the next peer's store, if it has one. `written` is called when a batch is stored. */
   create(written: () => void): SimulatedStore | null {
     if (!this.isOn || this.random.chance(0.5)) return null
     return new SimulatedStore((store) => this.clock.after(this.random.next() * WRITE_MS_MAX, store), written)
@@ -54,7 +51,7 @@ export class SimulatedStore implements EngineStore {
     })
   }
 
-  /** Calls back when a message's mark is stored. No later process of the peer then receives the message again. */
+  /** Calls back when a message's mark is stored, after which no process of the peer receives it again. */
   whenMarked(message: Message, marked: () => void): void {
     this.waiters.push({ message, marked })
   }

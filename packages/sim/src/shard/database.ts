@@ -1,7 +1,6 @@
 /**
- * Simulates the path to the database and back. A statement is applied atomically at one moment. Before that moment the
- * statement may be delayed or lost, and afterwards its reply may. The caller gives up after a while and does not know
- * whether the statement was or will still be applied.
+ * Simulates the path to the database and back. A statement is applied atomically at one moment. It or its reply may be
+ * delayed or lost, after which the caller does not know whether it was or will be applied.
  */
 import type { Settle, Want } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -92,10 +91,8 @@ interface OverlapParts {
 }
 
 /**
- * Lets claims overlap with the settles of their peer's former session. Such a claim picks rows in the snapshot from its
- * start, and does not return rows that are settled in the meantime. In some worlds, one peer writes steadily to another
- * one that moves between the shards, and the settles of each session are held back until a claim of the next session
- * has begun. This class has its own random source, like `Ends`.
+ * Lets claims overlap with the settles of their peer's former session, which are held back until the claim has its
+ * snapshot. Such a claim does not return rows that are settled in the meantime. Has its own random source, like `Ends`.
  */
 export class Overlaps {
   private readonly world: OverlapParts
@@ -134,10 +131,7 @@ export class Overlaps {
     await new Promise<void>((begin) => this.held.push({ shard, begin }))
   }
 
-  /**
-   * Returns the store version that the claim sees. A claim of the next session waits for the commits that were held
-   * back for it.
-   */
+  /** Returns the store version that the claim sees, after which commits held back for it continue. */
   async mayClaim(shard: object, wants: readonly Want[]): Promise<number | undefined> {
     const isElsewhere = this.held.some((one) => one.shard !== shard)
     const isNext = wants.some(({ session }) => this.isToTalker({ ...session, recipient: session.peer }))
@@ -149,7 +143,7 @@ export class Overlaps {
     return asOf
   }
 
-  /** Returns whether commits since then may have been held back here. */
+  /** Returns whether commits since then may have been held back. */
   mayLackSince(ms: Millis): boolean {
     return this.held.length > 0 || ms < this.releasedAtMs + WAITING_MS
   }

@@ -1,6 +1,6 @@
 /**
- * Simulates one run of a broker process, from its start to its crash. Runs the real driver and engine in virtual time,
- * over the simulated database path, connections and hints.
+ * Simulates a broker process from its start to its crash: the real driver and engine in virtual time, over simulated
+ * statements, connections and hints.
  */
 import type { DeliveryUpdate, Engine, SocketId } from '@sealpost/core'
 import {
@@ -74,12 +74,12 @@ export class ShardLife implements ShardRun {
     for (const connection of this.connections.values()) connection.link.breakServer()
   }
 
-  /** Shuts down like a broker: refuses new work, finishes accepted work, and closes its connections. */
+  /** Refuses new work, finishes accepted work, and closes its connections. */
   shutdown(ended: () => void): void {
     const { clock } = this.world
     const startedAtMs = clock.nowMs
     const over = () => {
-      if (this.isOver) return // the shard has crashed since then
+      if (this.isOver) return // the shard has crashed in the meantime
       this.watch.shutDown(clock.nowMs - startedAtMs)
       this.isOver = true
       ended()

@@ -1,6 +1,6 @@
 /**
- * Simulates a connection on its shard. The oracle observes the shard's frames and the peer's settles. Checks, lookups
- * and members' requests take one or two statements in the simulated database.
+ * Simulates a connection on its shard, where the oracle observes frames and settles. Requests take one or two
+ * statements.
  */
 import type {
   Authentication,
@@ -49,9 +49,9 @@ export class SimulatedConnection implements Connection {
   welcomedAtMs: Millis = Infinity
   isResting = false
   pushedAtMs: Millis = -Infinity
-  /** Pushed and unsettled deliveries with the times of their pushes. Pool deliveries are not included. */
+  /** Unsettled deliveries, except those of pools, by the time of their push. */
   readonly #outstanding = new Map<DeliveryId, Millis>()
-  /** Until when the leases of deliveries were extended. */
+  /** When the extended leases end. */
   readonly #extended = new Map<DeliveryId, Millis>()
   readonly #shard: ShardRun
 
@@ -61,7 +61,7 @@ export class SimulatedConnection implements Connection {
     this.authority = authority
   }
 
-  /** Returns whether the session has credit. A delivery frees its credit at a poll after its lease. */
+  /** Returns whether the session has credit, which a poll frees after a delivery's lease. */
   mayTake(priority: number): boolean {
     if (!this.link.isWhole || (this.isResting && priority > 0)) return false
     const fromMs = this.#shard.world.clock.nowMs - LAPSES_WITHIN_MS
@@ -101,7 +101,7 @@ export class SimulatedConnection implements Connection {
 
   close(code: CloseCode, retryAfterMs: Millis): void {
     this.isOpen = false
-    // A socket that dropped one frame accepts no further frames.
+    // A socket that has dropped a frame accepts no others.
     if (code === 'slow_consumer') return this.link.breakServer()
     this.link.sendToClient({ type: 'refused', code, retryAfterMs, reason: '' })
     this.link.closeFromServer(closeNumber(code))
@@ -159,7 +159,7 @@ export class SimulatedConnection implements Connection {
     if (ids.length === 0) return
     this.pushedAtMs = clock.nowMs
     for (const id of ids) this.#outstanding.set(id, clock.nowMs)
-    // One lease after its push, a delivery no longer takes credit.
+    // After its lease, a delivery no longer takes credit.
     const fromMs = clock.nowMs - LEASE_MS
     oracle.creditOf([...this.#outstanding.values()].filter((atMs) => atMs > fromMs).length, credit)
   }
@@ -171,10 +171,7 @@ function pushesOf(frame: ServerFrame): FrameOf<'push'>['deliveries'] {
   return hasMore ? frame.deliveries.map(({ push }) => push) : []
 }
 
-/**
- * The statements for members' requests. Simulated peers don't send the other requests, because groups and pools are
- * seeded.
- */
+/** The statements for requests. Simulated peers send no others, because groups and pools are seeded. */
 type RequestStatements = {
   readonly [Type in RequestType]?: (requester: Requester, frame: FrameOfRequest<Type>) => Replies[Type]
 }

@@ -1,7 +1,6 @@
 /**
- * Puts the memory queue behind the simulated database path, where the oracle observes the driver's requests. Promises
- * settle at virtual times. A promise rejects if its statement or the result was lost; it is then unknown whether the
- * statement was or will still be applied.
+ * Puts the memory queue behind the simulated database path, where the oracle observes requests. A promise rejects if
+ * the statement or its reply was lost.
  */
 import type {
   Append,
@@ -47,7 +46,7 @@ export class SimulatedQueue implements Queue {
   private readonly shard: ShardRun
   private readonly statements: MemoryShard
   private readonly world: Surroundings
-  /** Requests to open sessions share statements, as do lookups, like in `SessionOpener`. */
+  /** Requests to open sessions share statements, as in `SessionOpener`. */
   readonly #openings = new Batcher(
     (sessions: readonly SessionRef[]) => this.ask('open', () => sessions.map((each) => this.statements.open(each))),
     { max: BATCH_MAX },
@@ -180,7 +179,7 @@ export class SimulatedQueue implements Queue {
   }
 
   async #commitChecked(appends: readonly Append[]) {
-    // Other statements for these senders won the race at every attempt.
+    // Returns whether statements for these senders win the race at every attempt.
     const isRaced = () => this.world.chance('raced')
     const found = await this.ask('checked commit', () => (isRaced() ? null : this.statements.commitChecked(appends)))
     if (found === null) throw new OperatingError('db_conflict', 'Other commits were faster.', RETRYABLE)

@@ -1,4 +1,4 @@
-/** Runs the memory queue's statements, reports them to the oracle, and marks the states that a run reaches. */
+/** Runs the memory queue's statements, reports them to the oracle, and marks the states reached. */
 
 import {
   type Append,
@@ -134,7 +134,7 @@ export class WatchedStatements extends MemoryShard {
     }
   }
 
-  /** Returns why an earlier lease is void (P7), or null if it is valid. */
+  /** Returns why an earlier lease is void (P7); null if it is valid. */
   private causeOf(session: SessionRef, { epoch, untilMs }: LeaseFacts): string | null {
     if (epoch !== null && epoch < session.epoch) return 'another epoch'
     if (untilMs > this.store.nowMs) return null
@@ -160,7 +160,7 @@ interface LeaseFacts {
 }
 type Leases = ReadonlyMap<number, LeaseFacts>
 
-/** Returns the requested receipt; null if the append requested none. */
+/** Returns the requested receipt, if any. */
 function receiptEventOf({ terms }: StoredDelivery): ReceiptEvent | null {
   const marking = terms && readMarking(terms)
   return marking?.kind === 'receipt' ? marking.event : null
@@ -212,15 +212,13 @@ const LEAVES_WITHIN_MS: Millis = 100
 interface EndedSession {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
-  /** The epoch with which the session opened. Deliveries to a newer session of the peer don't count. */
+  /** The epoch with which the session opened. */
   readonly epoch: number
 }
 
 /**
- * Checks that a member that leaves does not hold pool deliveries for long: its leases end with its session, not by
- * expiry. Call once the session has ended and its shard has noticed it. Nothing is checked if the shard crashes,
- * because it may lose the result of a claim, or if the database lost a statement, because a lost retry or reject is not
- * repeated and its delivery stays leased.
+ * Checks that the pool leases of a member that leaves end with its session, not by expiry. Call once its shard has
+ * noticed. Checks nothing after a crash or a lost statement, whose deliveries stay leased.
  */
 export function watchLeaver(world: Surroundings, session: EndedSession, isShardOver: () => boolean): void {
   const { clock, oracle, overlaps, path, plan } = world
@@ -235,7 +233,7 @@ export function watchLeaver(world: Surroundings, session: EndedSession, isShardO
   })
 }
 
-/** Returns the lease objects themselves, because the member may get other leases later. */
+/** Returns the lease objects, because the member may get other leases later. */
 function heldBy({ store, clock }: Surroundings, { meshId, peerKey, epoch }: EndedSession) {
   const holder = store.findByKey(meshId, peerKey)!.peer
   const isHeld = ({ lease }: StoredDelivery) => lease?.holder === holder && lease.epoch === epoch

@@ -1,7 +1,7 @@
 /** Creates faults for fuzzers, of the kinds that networks and attackers cause in bytes, text and JSON. */
 import type { Random } from '../ids.ts'
 
-/** Used rarely, because each long input costs as much as a hundred others. */
+/** The length of long inputs, which are rare because each costs as much as a hundred others. */
 const LONG = 256 * 1024
 
 export const pick = <T>(random: Random, items: readonly T[]): T => items[random.below(items.length)]!
@@ -13,8 +13,8 @@ export function bytesOf(random: Random, length: number): Uint8Array {
 }
 
 /**
- * Flips a bit, cuts, appends, falsifies a length, splices in another input, changes the first byte, or replaces
- * everything.
+ * Returns bytes with a flipped bit, a cut, an addition, a false length, a splice or another first byte, or entirely
+ * different ones.
  */
 export function faultyBytes(random: Random, good: Uint8Array, other: Uint8Array): Uint8Array {
   const bytes = good.slice()
@@ -61,7 +61,7 @@ const STRANGE_VALUES = [
 const STRANGE_KEYS = ['__proto__', 'constructor', 'toString', 'type', 'ref', 'items', '', '\\u0000', 'id', 'ids']
 const STRANGE_LETTERS = ['=', ' ', 'A', 'z', '-', '\\n', '😀', '\\u0041']
 
-/** Returns JSON with a structural fault: a random value is replaced, removed, renamed or duplicated. */
+/** Returns JSON in which a random value is replaced, removed, renamed or duplicated. */
 export function faultyJson(random: Random, text: string): string {
   const places = [...text.matchAll(/"[^"]*"\s*:|"[^"]*"|-?\d+|true|false|[[{]/g)]
   if (places.length === 0) return text
@@ -79,9 +79,7 @@ export function faultyJson(random: Random, text: string): string {
   return `${before}${pick(random, STRANGE_VALUES)}${after}`
 }
 
-/**
- * Returns faulty text: cut, extended, with a changed character, nested deeply, or with white space that JSON permits.
- */
+/** Returns text that is cut, extended, changed, nested deeply, or has more white space. */
 export function faultyText(random: Random, text: string): string {
   const at = random.below(text.length)
   switch (random.below(5)) {

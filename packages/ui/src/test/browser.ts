@@ -1,9 +1,9 @@
-/** For tests: starts Chromium, and creates users with separate windows and storage. */
+/** Starts Chromium for tests, with users in separate windows and storage. */
 import { existsSync } from 'node:fs'
 import { type Browser, chromium, type Locator, type Page } from 'playwright-core'
 
 const PLACES = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
-/** The path of Chromium; null if it is not installed. */
+/** The path of Chromium, if it is installed. */
 export const chromiumPath: string | null = PLACES.find((path) => existsSync(path)) ?? null
 
 export async function openBrowser(): Promise<Browser> {
@@ -18,7 +18,7 @@ const OWN_NAMES = ['127.0.0.1', 'localhost']
 
 export class Person {
   readonly page: Page
-  /** Errors, warnings, content security policy violations, and requests to other servers. */
+  /** Errors, warnings, violations of the content security policy, and requests to other servers. */
   readonly complaints: string[] = []
 
   private constructor(page: Page) {
@@ -68,7 +68,7 @@ export class Person {
     await field.press('Enter')
   }
 
-  /** Resolves once `count` sent lines have this status. */
+  /** Resolves once `count` sent lines have this fate. */
   async fate(fate: 'waiting' | 'stored', count: number): Promise<void> {
     await this.page
       .locator(`.fate[data-fate=${fate}]`)

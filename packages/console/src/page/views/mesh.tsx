@@ -1,4 +1,4 @@
-/** Shows one mesh (waiting mail, peers, groups, invites and storage) and the list of meshes. */
+/** Shows a mesh, and the list of meshes. */
 import type { GroupList, Invites, Me, MeshPage, MeshReport, PeerPage, PeerReport } from '@sealpost/operator'
 import { useState } from 'preact/hooks'
 import {
@@ -170,7 +170,7 @@ function PeerTable({
   )
 }
 
-/** Shows a peer without a session on this shard as unavailable, with the last shard that the database has for it. */
+/** Shows an absent peer with its last shard. */
 function LastSession({ of: { lastSeen } }: { of: PeerReport }) {
   if (!lastSeen) return <div class="quiet">never connected</div>
   return (

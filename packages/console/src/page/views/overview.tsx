@@ -1,4 +1,4 @@
-/** Shows whether mail flows and, if not, where and why. Also shows the list of shards. */
+/** Shows whether, where and why mail does not flow, and the list of shards. */
 import type { MeshState, Overview, Sample, Shards } from '@sealpost/operator'
 import { useEffect, useRef } from 'preact/hooks'
 import uPlot from 'uplot'
@@ -185,7 +185,7 @@ const Fact = ({ name, value }: { name: string; value: string }) => (
   </div>
 )
 
-/** A line of the chart over the last half hour. */
+/** A line of the chart. */
 interface Series {
   readonly label: string
   readonly colour: 'one' | 'two' | 'three'
@@ -203,7 +203,7 @@ const HEIGHT = 180
 const AXIS_WIDTH = 58
 const NARROW = 26 * 16
 const SPAN_MIN_SECONDS = 120
-/** The increments of the grid, which are whole numbers. */
+/** The increments of the grid, whole numbers. */
 const INCREMENTS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap((power) => [power, 2 * power, 5 * power])
 
 function Chart({ title, series, samples, format }: ChartProps) {
@@ -277,20 +277,20 @@ function optionsOf({ series, format, width }: Drawn): uPlot.Options {
         label,
         stroke: colour(`line-${name}`),
         width: 1.75,
-        spanGaps: false, // minutes without samples leave a gap in the line
+        spanGaps: false, // minutes without samples leave a gap
         points: { show: true, filter: isolated, size: 6 },
       })),
     ],
   }
 }
 
-/** Returns the time span of the samples; if there are none, it ends now. */
+/** Returns the samples' time span, by default until now. */
 function spanOf({ data: [times] }: uPlot): [number, number] {
   const last = times.at(-1) ?? Date.now() / 1000
   return [Math.min(times[0] ?? last, last - SPAN_MIN_SECONDS), last]
 }
 
-/** Returns the indexes of samples without neighbours, because a line would not show them. */
+/** Returns the samples without neighbours, which a line would not show. */
 function isolated({ data }: uPlot, series: number): number[] {
   const values = data[series]!
   const isGap = (at: number) => (values[at] ?? null) === null

@@ -1,4 +1,4 @@
-/** Shows the broker's storage except waiting mail: dead letters, state, history, tables and the audit log. */
+/** Shows the broker's storage except waiting mail. */
 import type {
   Audit,
   DatabaseReport,
@@ -93,7 +93,7 @@ interface LettersProps {
   readonly api: Api
   readonly me: Me
   readonly letters: readonly DeadLetterReport[]
-  /** Called after a change, with the dead letters that were not redriven. */
+  /** Called after a change, with the refused dead letters. */
   readonly changed: (refused: Refused) => void
 }
 
@@ -150,7 +150,6 @@ function Letters({ api, me, letters, changed }: LettersProps) {
 }
 
 type Change = 'redrive' | 'purge'
-/** The label of each button. */
 const WORDS: Readonly<Record<Change, string>> = { redrive: 'Redrive', purge: 'Purge' }
 
 interface ChangesProps {
@@ -200,7 +199,7 @@ function LetterCells({ letter }: { letter: DeadLetterReport }) {
   )
 }
 
-/** The columns of a mesh's storage apart from mail: sizes and ages, never contents. */
+/** The columns of a mesh's storage: sizes and ages, never contents. */
 const HEAD = ['Space', 'Owner', '# Values', '# Size', '# History', 'Kept since', '# Days', '# Snapshot age', 'ID']
 
 export function KeptView({ api, meshId }: { api: Api; meshId: string }) {
@@ -306,7 +305,7 @@ export function DatabaseView({ api }: { api: Api }) {
   )
 }
 
-/** Shows the number of partitions of a partitioned table. The history has one for each day. */
+/** Shows a table's number of partitions. */
 function Partitions({ of: { partitions } }: { of: DatabaseReport['tables'][number] }) {
   if (partitions === 0) return null
   return <span class="quiet">{partitions === 1 ? '1 partition' : `${count(partitions)} partitions`}</span>

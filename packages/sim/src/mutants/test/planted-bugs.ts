@@ -1,18 +1,15 @@
-/** Lists planted bugs. Each is one edit of the real code. A simulator that misses them would also miss real bugs. */
+/** Lists planted bugs, each an edit of the real code that the simulator must detect. */
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
 interface Edit {
   readonly name: string
-  /** The text that `to` replaces. It occurs once in the package. */
+  /** The replaced text, which occurs once in the package. */
   readonly from: string
   readonly to: string
-  /** The violation that shows the bug. */
+  /** Matches the violation that reveals the bug. */
   readonly breaks: RegExp
-  /**
-   * The seed at which the search starts. It is close to a revealing seed if only a few seeds reveal the bug. Default:
-   * 1.
-   */
+  /** The seed at which the search starts, near a revealing one if those are rare. Default: 1. */
   readonly firstSeed?: number
 }
 
@@ -256,7 +253,7 @@ const core: readonly Edit[] = [
   },
 ]
 
-/** Bugs in the memory queue, which represents the statements on Postgres. */
+/** Bugs in the memory queue, which stand for bugs in the SQL statements. */
 const queue: readonly Edit[] = [
   {
     name: 'callers of a failed statement get no reply',
@@ -420,7 +417,7 @@ export const plantedBugs: readonly PlantedBug[] = Object.entries(PLANTED).flatMa
 
 const PACKAGES = resolve(import.meta.dirname, '../../../..')
 
-/** Returns the file that a bug edits, and its contents. Throws unless the edited text occurs exactly once. */
+/** Returns the file that a bug edits, and its contents. Throws unless the replaced text occurs exactly once. */
 export function placeOf({ name, folder, from }: PlantedBug): { path: string; text: string } {
   const root = join(PACKAGES, folder, 'src')
   const sources = [...new Bun.Glob('**/*.ts').scanSync(root)].filter((file) => !/test\b|mutants\//.test(file))
