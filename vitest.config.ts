@@ -8,7 +8,7 @@ const ofKind = (suffix: string) => folders.map((folder) => `${folder}/**/*${suff
 const needsServices = [...ofKind('.pg'), ...ofKind('.e2e')]
 const simulated = ['packages/sim/**/*.test.ts']
 
-/** Test files that take more than half a minute, longest first: if one began last, it would run alone at the end. */
+/** Test files that take more than half a minute, longest first, so that none runs alone at the end. */
 const LONG = [
   'apps/torture/src/torture.e2e',
   'apps/loadtest/src/load-test.e2e',
@@ -24,13 +24,12 @@ const LONG = [
   'packages/sim/src/sim.test',
 ]
 
-/** A test machine has 24 GiB of shared memory, and a run takes 3 at most. */
+/** The free shared memory required to run in memory. A run uses at most 3 GiB. */
 const MEMORY_BYTES_MIN = 8 * 2 ** 30
 
 /**
- * Puts every temporary folder, and so the databases too, into memory if there is enough. A new database then costs 30
- * ms of processor time rather than 140, and no commit waits for a disk; the servers still sync. Set TMPDIR to choose a
- * disk.
+ * Puts temporary folders, and so databases, into memory if there is enough. A new database then costs 30 ms instead of
+ * 140, and no commit waits for a disk. TMPDIR overrides this.
  */
 function useMemory(): void {
   if (process.env.TMPDIR) return
@@ -40,7 +39,7 @@ function useMemory(): void {
     const { bavail, bsize } = statfsSync(memory)
     if (bavail * bsize >= MEMORY_BYTES_MIN) process.env.TMPDIR = memory
   } catch {
-    // Not Linux, or no shared memory: use the default folder.
+    // Not Linux, or no shared memory, so use the default folder.
   }
 }
 useMemory()
@@ -56,20 +55,16 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
-/**
- * Groups the tests by what they need; see the table in CONTRIBUTING.md. A setup runs only when a test of its group
- * does.
- */
+/** Groups the tests by what they need (see CONTRIBUTING.md). A group's setup runs only with its tests. */
 export default defineConfig({
   test: {
     pool: 'threads', // the forks pool breaks under Bun
-    // A worker keeps its modules from file to file: otherwise, a third of the processor time went into evaluating them
-    // again.
+    // Modules stay loaded between files; evaluating them again took a third of the processor time.
     isolate: false,
-    // Most of a run is spent waiting for processes and timers, so each core can serve several workers.
+    // Tests mostly wait, so each core serves several workers.
     maxWorkers: Math.max(6, availableParallelism()),
     sequence: { sequencer: LongestFirst },
-    // The timeouts only end tests that hang: a test of 10 s has taken a minute on two cores that other work used too.
+    // Only for tests that hang: one of 10 s has taken a minute on two busy cores.
     testTimeout: 180_000,
     hookTimeout: 180_000,
     expect: { poll: { timeout: 60_000 } },

@@ -1,7 +1,4 @@
-/**
- * Implements the handshake for k6, which has no built-in Ed25519, so this module signs in JavaScript. docs/PROTOCOL.md describes
- * the transcript.
- */
+/** Implements the handshake for k6, which lacks Ed25519. docs/PROTOCOL.md describes the transcript. */
 import { ed25519 } from '@noble/curves/ed25519.js'
 import { bytesOfHex } from './fresh-id.ts'
 

@@ -32,7 +32,7 @@ export const options = {
   },
 }
 
-/** Sends the same sealed envelope under a new id each time; the broker reads only the header. */
+/** Sends the same envelope under a new id; the broker reads only the header. */
 export function send(): void {
   const { token, recipient, envelope } = mine()
   const body = JSON.stringify({ envelopes: [{ envelopeId: freshId(), recipient, envelope }] })

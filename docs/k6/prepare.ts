@@ -11,7 +11,7 @@ import { generateMesh } from '@sealpost/harness/members/mesh'
 import { LoadDatabase } from '@sealpost/loadtest/environment/database'
 import type { PeerKey } from '@sealpost/std'
 
-/** The contents of the file that the script writes. */
+/** The contents of the script's file. */
 export interface Prepared {
   readonly authority: string
   readonly brokerKey: string

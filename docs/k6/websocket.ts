@@ -14,7 +14,7 @@ const url = __ENV.BROKER_WS_URL ?? `ws://${prepared.authority}/v1/ws`
 const seconds = Number(__ENV.SECONDS ?? 60)
 const everyMs = Number(__ENV.EVERY_MS ?? 100)
 const CREDIT = 256
-/** k6 offers the subprotocols, although its types do not allow them. */
+/** k6 accepts a list of subprotocols here, but its types allow only null. */
 const FORM = ['sealpost.v1.json'] as unknown as null
 
 const ackMs = new Trend('sealpost_ack_ms', true)
@@ -103,7 +103,7 @@ function begin(socket: WebSocket, { self, sentAtMs, send }: Session): void {
   }, seconds * 1000)
 }
 
-/** Measures the latency from the commit, according to the broker's clock. Run k6 where the clocks agree. */
+/** Measures the latency since the commit, by the broker's clock. Run k6 where the clocks agree. */
 function take({ deliveries }: Push, send: Session['send']): void {
   for (const { enqueuedAtMs } of deliveries) pushMs.add(Math.max(0, Date.now() - enqueuedAtMs))
   send({ type: 'settle', ids: deliveries.map(({ id }) => id) })

@@ -1,4 +1,4 @@
-/** Defines the exit codes, which scripts rely on and which the help prints. */
+/** Defines the exit codes, on which scripts rely. */
 
 const ROWS = [
   { name: 'ok', exitCode: 0, meaning: 'the command succeeded' },
@@ -27,7 +27,7 @@ export const exitReasons: readonly {
 
 export const exitCodeOf = (ending: ExitReason): number => ROWS.find((row) => row.name === ending)!.exitCode
 
-/** Error codes by exit reason. A code that is not listed is a `failure`. */
+/** Error codes by exit reason. Others are a `failure`. */
 const CODES: Partial<Record<ExitReason, readonly string[]>> = {
   usage: [
     'usage',
@@ -168,5 +168,4 @@ const byCode = new Map(
   Object.entries(CODES).flatMap(([name, codes]) => codes.map((code) => [code, name as ExitReason])),
 )
 
-/** Returns the exit reason of an error code. */
 export const exitReasonOf = (code: string): ExitReason => byCode.get(code) ?? 'failure'

@@ -5,7 +5,7 @@ import { OperatingError } from '@sealpost/std'
 import { runCli } from './program.ts'
 import { readSettings } from './settings.ts'
 
-/** The terminal, npx and the launcher may each send the same Ctrl-C. */
+/** The time within which the same signal is a repetition: terminal, npx and launcher may each send a Ctrl-C. */
 const REPEATED_WITHIN_MS = 500
 
 const interruption = new AbortController()
@@ -13,11 +13,11 @@ let interruptedAtMs = Number.NaN
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
     const nowMs = performance.now()
-    if (nowMs - interruptedAtMs > REPEATED_WITHIN_MS) process.exit(128 + constants.signals[signal]) // the second signal ends the program immediately
+    if (nowMs - interruptedAtMs > REPEATED_WITHIN_MS) process.exit(128 + constants.signals[signal]) // a second signal ends the program immediately
     if (interruption.signal.aborted) return
     interruptedAtMs = nowMs
     interruption.abort(new OperatingError('interrupted', 'Interrupted.'))
   })
 }
-process.stdout.on('error', () => undefined) // the callback of the write reports the error
+process.stdout.on('error', () => undefined) // the write's callback reports the error
 process.exit(await runCli(process.argv.slice(2), { settings: readSettings(), signal: interruption.signal }))

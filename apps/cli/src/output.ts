@@ -1,11 +1,8 @@
-/**
- * Writes the output of a command: results to stdout, everything else to stderr. With `--json`, each result is one line
- * of JSON. `--quiet` suppresses informational output.
- */
+/** Writes a command's output: results to stdout (with `--json`, a line of JSON each), everything else to stderr. */
 import type CliTable from 'cli-table3'
 import pc from 'picocolors'
 
-/** Loads the table library on first use, because it adds 15 ms to the startup time. */
+/** Loads the table library late, because that takes 15 ms. */
 const loadTable = (): typeof CliTable => require('cli-table3')
 
 export type Paint = ReturnType<typeof pc.createColors>
@@ -46,23 +43,23 @@ export class Output {
     this.#errPaint = paintFor(screens.err)
   }
 
-  /** Returns whether stderr is a terminal that can show progress. */
+  /** Whether stderr is a terminal, for progress. */
   get isInteractive(): boolean {
     return this.#screens.err.isTTY === true && !this.isQuiet && !this.isJson
   }
 
-  /** Writes a result: as an object with `--json`, otherwise as text. Rejects if the reader has closed the stream. */
+  /** Writes a result: an object with `--json`, otherwise text. Rejects if the reader has closed the stream. */
   result(json: object, text: () => string): Promise<void> {
     return write(this.#screens.out, `${this.isJson ? jsonLine(json) : text()}\n`)
   }
 
-  /** Writes several results: one object per line with `--json`, otherwise a table. */
+  /** Writes results: an object per line with `--json`, otherwise a table. */
   async results(rows: readonly object[], table: () => string): Promise<void> {
     if (!this.isJson) return write(this.#screens.out, `${table()}\n`)
     for (const row of rows) await write(this.#screens.out, `${jsonLine(row)}\n`)
   }
 
-  /** Writes informational output; `--quiet` suppresses it. */
+  /** Writes informational output, unless `--quiet`. */
   info(text: string): void {
     if (!this.isQuiet) this.#tell(this.#errPaint.dim(text))
   }
@@ -111,12 +108,12 @@ export class Output {
 }
 
 /**
- * Characters that `JSON.stringify` does not escape but that a terminal interprets or hides: DEL, C1 controls, format
- * characters, line separators.
+ * Characters that `JSON.stringify` keeps but terminals interpret or hide: DEL, C1 controls, format characters, line
+ * separators.
  */
 const UNSAFE_IN_JSON = /[\u007f-\u009f\p{Cf}\u2028\u2029]/gu
 
-/** Returns the object as one line of JSON that is safe to show on a terminal. */
+/** Returns a line of JSON that is safe on a terminal. */
 export const jsonLine = (value: object): string =>
   JSON.stringify(value).replace(UNSAFE_IN_JSON, (unsafe) =>
     Array.from({ length: unsafe.length }, (_, i) => `\\u${unsafe.charCodeAt(i).toString(16).padStart(4, '0')}`).join(
@@ -124,7 +121,7 @@ export const jsonLine = (value: object): string =>
     ),
   )
 
-/** Formats the QR code with dark modules on a light background in every colour scheme. */
+/** Formats a QR code as dark on light, in every colour scheme. */
 const onBlack = (text: string): string =>
   text
     .split('\n')
@@ -145,20 +142,19 @@ function write(screen: OutputStream, text: string): Promise<void> {
 }
 
 /**
- * Characters with which a peer could move the cursor, or colour, reverse or hide text on a terminal, and so imitate
- * another line: controls (ANSI sequences begin with one), format characters such as direction overrides, line
- * separators, and lone surrogates.
+ * Matches characters with which a peer could imitate other lines: controls (as in ANSI sequences), format characters,
+ * line separators, and lone surrogates.
  */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
-/** Joiners shape the letters of some scripts and emoji, so they are kept in running text. */
+/** Joiners, which some scripts and emoji need, are kept in running text. */
 const JOINERS = ['\u200c', '\u200d']
 
-/** Escapes a name, or other text that must stay on one line. */
+/** Escapes text that must stay on one line. */
 export function escapeName(text: string): string {
   return text.replace(UNSAFE, escaped)
 }
 
-/** Escapes running text. Later lines begin with `indent`, so that none looks like a line from the command itself. */
+/** Escapes running text. Indents later lines, so that none looks like the command's own. */
 export function escapeText(text: string, indent: string): string {
   return text
     .replace(/\r?\n$/, '')

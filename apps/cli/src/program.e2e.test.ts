@@ -4,7 +4,7 @@ import { completionScript, sealpost } from './program.ts'
 
 const program = await sealpost(() => () => Promise.resolve())
 
-/** Returns what bash offers as completions of the last word. */
+/** Returns bash's completions of the last word. */
 function offered(...words: string[]): string[] {
   const script = `${completionScript('bash', program)}
 COMP_WORDS=(sealpost ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}

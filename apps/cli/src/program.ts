@@ -1,7 +1,6 @@
 /**
- * Builds the program's command tree, runs it once, and prints the completion scripts. The help, the completions and the
- * reference page come from the tree. A run loads only the commands that were typed, which halves the startup time of
- * `send`.
+ * Builds and runs the command tree, which also yields help, completions and the reference page. Loads only the typed
+ * commands, which halves the startup time of `send`.
  */
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
@@ -16,7 +15,7 @@ import { eachCommand, examples, type GlobalOptions, type RunAction, runIn, type 
 type MakeCommand = (run: RunAction) => Command
 type CommandTable = Readonly<Record<string, () => Promise<MakeCommand>>>
 
-/** Commands in the order of the help, by heading. */
+/** Commands by heading, in the order of the help. */
 const COMMANDS: Readonly<Record<string, CommandTable>> = {
   'Start:': {
     up: async () => (await import('./broker/up.ts')).upCommand,
@@ -58,10 +57,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
 export const sealpost = (run: RunAction, streams: OutputStreams = platformStreams): Promise<Command> =>
   programOf(run, streams, () => true)
 
-/**
- * Returns the program with only the commands in `words`. Returns all commands if there is none in `words`, or for
- * completion.
- */
+/** Returns the program with the commands in `words`; with all for completion or if there is none. */
 export function sealpostFor(words: readonly string[], run: RunAction, streams: OutputStreams): Promise<Command> {
   const isNamed = (name: string) => words.includes(name)
   const names = Object.values(COMMANDS).flatMap(Object.keys)
@@ -122,7 +118,6 @@ ${aligned(exitReasons.map(({ name, exitCode, meaning }) => [String(exitCode), `$
 
 interface CliParts {
   readonly settings: Settings
-  /** Ends the running command. */
   readonly signal: AbortSignal
   readonly screens?: OutputStreams
 }
@@ -168,7 +163,7 @@ function isCoded(error: unknown): error is OperatingError | SealpostError {
   return error instanceof OperatingError || error instanceof SealpostError
 }
 
-/** Returns whether the reader of the output has closed the pipe, like `head`. */
+/** Returns whether the output's reader, such as `head`, has closed the pipe. */
 function isBrokenPipe(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'EPIPE'
 }
@@ -188,9 +183,8 @@ export function completionScript(shell: ShellName, program: Command): string {
   }
 }
 
-/** A command and its possible arguments. */
 interface Place {
-  /** The names of the command, such as `dead list`; empty for the program itself. */
+  /** The command's names, such as `dead list`; empty for the program. */
   readonly path: string
   readonly commands: readonly Command[]
   readonly options: readonly Option[]
@@ -260,7 +254,7 @@ function fishScript(program: Command, places: readonly Place[]): string {
   return lines.join('\n')
 }
 
-/** Returns a fish condition: the user has typed this command but none of its subcommands. */
+/** Returns a fish condition: this command was typed, but no subcommand. */
 function conditionOf(path: string, commands: readonly Command[]): string {
   const typed = path === '' ? [] : path.split(' ').map((word) => `__fish_seen_subcommand_from ${word}`)
   const below = commands.map((command) => command.name())

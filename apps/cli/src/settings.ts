@@ -17,19 +17,19 @@ export interface Settings {
   /** Null: depends on the terminal. */
   readonly hasColors: boolean | null
   readonly databaseUrl: () => string
-  /** The login for operators' commands: that in `ADMIN_DATABASE_URL` if it is set. */
+  /** The login for operators' commands, by default the broker's. */
   readonly operatorDatabaseUrl: () => string
   /** The logins that `db prepare` creates. */
   readonly adminDatabaseUrl: () => string | undefined
   readonly brokerDatabaseUrl: () => string | undefined
   readonly cellsFile: () => string
-  /** The environment for child programs, without the passphrase. */
+  /** Child programs' environment, without the passphrase. */
   readonly environment: EnvironmentVariables
 }
 
 export type EnvironmentVariables = Readonly<Record<string, string | undefined>>
 
-/** Lists the variables for the help and the reference page. */
+/** The variables in the help and the reference page. */
 export const variables = [
   { name: 'SEALPOST_PROFILE', meaning: 'the profile to use; --profile overrides it; default: `default`' },
   {
@@ -100,9 +100,8 @@ export function readSettings(environment: EnvironmentVariables = process.env): S
 }
 
 /**
- * The variables that are passed to a program started by a message. It needs them to run, to find its user's files and
- * to call `sealpost`. The program handles input from other peers, which must not make it print a secret. No list of
- * secrets would be complete, so this is a list of what may be passed.
+ * The variables that a message's program receives. It handles others' input, which must not make it print a secret, so
+ * this is a list of what may be passed.
  */
 const PASSED = new Set([
   ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'PWD', 'TMPDIR', 'TZ', 'LANG', 'LANGUAGE'],
@@ -113,7 +112,7 @@ const PASSED = new Set([
   ...['DISPLAY', 'WAYLAND_DISPLAY', 'DBUS_SESSION_BUS_ADDRESS'],
   ...['SEALPOST_HOME', 'SEALPOST_PROFILE', 'NODE_EXTRA_CA_CERTS'],
 ])
-/** The same for Windows, where the case of a name varies between programs. */
+/** The same for Windows, where the case of names varies. */
 const PASSED_ON_WINDOWS = new Set([
   ...['SYSTEMROOT', 'SYSTEMDRIVE', 'WINDIR', 'COMSPEC', 'PATH', 'PATHEXT', 'TEMP', 'TMP', 'OS'],
   ...[
@@ -130,7 +129,7 @@ const PASSED_ON_WINDOWS = new Set([
   ...['COMMONPROGRAMFILES', 'COMMONPROGRAMFILES(X86)', 'COMMONPROGRAMW6432', 'PSMODULEPATH'],
 ])
 
-/** Returns the environment of a program that a message starts, with the variables that `named` adds. */
+/** Returns the environment of a message's program, with the variables in `named`. */
 export function environmentForExec(
   environment: EnvironmentVariables,
   named: readonly string[],
@@ -143,10 +142,7 @@ export function environmentForExec(
 
 type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL'
 
-/**
- * Returns the database URL. @throws OperatingError `usage`; its message never contains the value, which includes a
- * password
- */
+/** Returns the database URL. @throws OperatingError `usage`, without the value, which contains a password */
 function databaseUrlOf(environment: EnvironmentVariables): string {
   const url = findUrl(environment, 'DATABASE_URL')
   if (url) return url
@@ -184,12 +180,11 @@ export function parseDuration(text: string): number {
   return Number(digits) * SECONDS[unit as keyof typeof SECONDS]
 }
 
-/** Returns an option for a duration. `fallback` is its default, as a user would write it. */
+/** Returns an option for a duration, with `fallback` in the user's notation as its default. */
 export function durationOption(flags: string, description: string, fallback: string): Option {
   return new Option(flags, description).argParser(parseDuration).default(parseDuration(fallback), fallback)
 }
 
-/** Returns the option `--max-age` of `listen` and `mcp`. */
 export const maxAgeOption = (): Option =>
   new Option(
     '--max-age <TIME>',

@@ -1,4 +1,4 @@
-/** Defines the shell that a command runs in, its ways to wait, and helpers that define commands. */
+/** Defines the shell of a command, its waits, and helpers that define commands. */
 import { OperatingError } from '@sealpost/std'
 import type { Command } from 'commander'
 import type { Output } from './output.ts'
@@ -8,13 +8,12 @@ import type { Settings } from './settings.ts'
 export interface Shell {
   readonly settings: Settings
   readonly output: Output
-  /** The chosen profile; it may not exist. */
+  /** The profile, which may not exist. */
   readonly profile: Profile
-  /** Aborts on an interrupt. The reason is the error with which the command ends. */
+  /** Aborts on an interrupt, with the command's error as its reason. */
   readonly signal: AbortSignal
 }
 
-/** The options that every command accepts. */
 export interface GlobalOptions {
   readonly profile?: string
   readonly passphraseFile?: string
@@ -22,7 +21,7 @@ export interface GlobalOptions {
   readonly quiet?: boolean
 }
 
-/** Runs a command. If it fails, throws an error; `exit-codes.ts` maps the error's code to an exit code. */
+/** Runs a command. The code of its error determines the exit code (`exit-codes.ts`). */
 type Action<Options extends object, Words extends readonly unknown[]> = (
   shell: Shell,
   options: Options,
@@ -33,7 +32,7 @@ export type RunAction = <Options extends object, Words extends readonly unknown[
   action: Action<Options, Words>,
 ) => (...given: unknown[]) => Promise<void>
 
-/** Runs an action in a shell. Commander passes the arguments, then the options, then the command itself. */
+/** Runs an action in a shell. Commander passes arguments, options and command. */
 export function runIn(shellFor: (options: GlobalOptions) => Shell): RunAction {
   return <Options extends object, Words extends readonly unknown[]>(action: Action<Options, Words>) =>
     async (...given) => {
@@ -46,7 +45,7 @@ export function examples(...lines: readonly string[]): string {
   return `\nExamples:\n${lines.map((line) => `  ${line}`).join('\n')}`
 }
 
-/** Visits a command and all its subcommands in the order of the help, each with its full name. */
+/** Visits a command and its subcommands in the order of the help, with their full names. */
 export function eachCommand(
   command: Command,
   visit: (command: Command, path: readonly string[]) => void,
@@ -57,7 +56,7 @@ export function eachCommand(
   for (const below of command.commands) eachCommand(below, visit, path)
 }
 
-/** Returns a shell whose signal also aborts after `seconds`. Disposing it stops the timer. */
+/** Returns a shell whose signal also aborts after `seconds`, until it is disposed. */
 export function withDeadline(shell: Shell, seconds: number, sentence: string): Shell & Disposable {
   const clock = new AbortController()
   const timer = setTimeout(() => clock.abort(new OperatingError('timeout', sentence)), seconds * 1000)
@@ -68,13 +67,13 @@ export function withDeadline(shell: Shell, seconds: number, sentence: string): S
   }
 }
 
-/** Settles like the promise, or rejects with the signal's reason if the signal aborts first. */
+/** Settles like the promise, unless the signal aborts first. */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   signal.throwIfAborted()
   const aborted = Promise.withResolvers<never>()
   const abort = () => aborted.reject(signal.reason)
   signal.addEventListener('abort', abort)
-  promise.catch(() => undefined) // nobody awaits the promise after the signal
+  promise.catch(() => undefined) // nobody awaits the promise after an abort
   try {
     return await Promise.race([promise, aborted.promise])
   } finally {

@@ -1,7 +1,4 @@
-/**
- * Restarts a broker that dies, on the same port and after increasing pauses, so that its peers can reconnect. Gives up
- * if the broker fails to start.
- */
+/** Restarts a broker that dies on the same port, after increasing pauses. Gives up if a start fails. */
 import { setTimeout as delay } from 'node:timers/promises'
 import { type BrokerFacts, type BrokerOptions, type BrokerProgram, startBroker } from '@sealpost/broker-program'
 import { isExposed, portOf } from '@sealpost/identity'
@@ -16,7 +13,7 @@ interface BrokerSupervisorEvents {
 
 const PAUSE_MIN_MS = 250
 const PAUSE_MAX_MS = 10_000
-/** A broker that has run for this long counts as healthy. */
+/** The uptime after which a broker counts as healthy. */
 const STEADY_AFTER_MS = 30_000
 
 export class BrokerSupervisor implements AsyncDisposable {
@@ -64,20 +61,17 @@ export class BrokerSupervisor implements AsyncDisposable {
       if (signal.aborted) await this.#current.stop()
       else events.restarted(this.#current)
     }
-    return new Promise<never>(() => undefined) // stopped by the owner, which does not wait
+    return new Promise<never>(() => undefined) // the owner has stopped the broker and does not wait
   }
 }
 
-/** The health that a broker reports over HTTP. */
+/** A broker's health, as reported over HTTP. */
 export interface BrokerHealth {
   readonly live: boolean
   readonly ready: boolean
   /** The version from `/version`; null without a response. */
   readonly version: { readonly version: string; readonly brokerKey: string; readonly durability: string } | null
-  /**
-   * How far the broker's clock is ahead of the local clock, to the accuracy of the `Date` header, which has whole
-   * seconds.
-   */
+  /** How far the broker's clock is ahead, in whole seconds of the `Date` header. */
   readonly clockAheadMs: number | null
   /** The runtime's error code for an untrusted certificate. */
   readonly certificateErrorCode: string | null
@@ -85,7 +79,7 @@ export interface BrokerHealth {
 
 const ANSWER_WITHIN_MS = 10_000
 
-/** Never throws, because an unreachable broker is also a result. */
+/** Never throws, because an unreachable broker is a result too. */
 export async function checkBroker(url: string, signal: AbortSignal): Promise<BrokerHealth> {
   const base = new URL(url)
   base.protocol = base.protocol === 'wss:' ? 'https:' : 'http:'
@@ -96,7 +90,7 @@ export async function checkBroker(url: string, signal: AbortSignal): Promise<Bro
       redirect: 'error',
     }).catch((error) => {
       trouble = certificateErrorCode(error)
-      return null // then reported as not live
+      return null // the broker then counts as not live
     })
   const [live, ready, version] = await Promise.all([get('/livez'), get('/readyz'), get('/version')])
   return {
@@ -115,7 +109,7 @@ function versionOf(facts: unknown): BrokerHealth['version'] {
 }
 
 /**
- * Returns how far the broker's clock is ahead. The header's seconds are truncated, so it is half a second early on
+ * Returns how far the broker's clock is ahead. Adds half a second, by which the header's truncated time is early on
  * average.
  */
 function clockAhead(date: string | null): number | null {
@@ -123,7 +117,7 @@ function clockAhead(date: string | null): number | null {
   return Number.isNaN(atMs) ? null : atMs + 500 - Date.now()
 }
 
-/** The code in each warning and in the check of `doctor`. Scripts rely on it. */
+/** The stable code of warnings about unencrypted connections. */
 export const UNENCRYPTED = 'unencrypted_transport'
 
 const READABLE =

@@ -1,4 +1,4 @@
-/** `sealpost up` runs a broker with its own Postgres, for one machine or a small office. Ctrl-C stops both. */
+/** `sealpost up` runs a broker with its own Postgres. Ctrl-C stops both. */
 import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
@@ -34,7 +34,7 @@ import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell, whenAborted } from '../shell.ts'
 import { BrokerSupervisor, listenWarning } from './broker-supervisor.ts'
 
-/** The mesh that `up` creates at the first start, with the profile as its admin. Each step can be repeated. */
+/** The mesh that `up` creates first, with the profile as its admin. Each step can be repeated. */
 interface FirstMesh {
   readonly databaseUrl: string
   readonly meshId: MeshId
@@ -49,7 +49,6 @@ const BINDING_FOR_MS = 10 * 365 * 86_400_000
 
 export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
 
-/** Enrols the admin and stores the membership in the profile. */
 async function enrolFirstAdmin(profile: Profile, mesh: FirstMesh): Promise<Membership> {
   const { identity } = await profile.readKeys()
   const { meshId, url, brokerKey } = mesh
@@ -132,7 +131,10 @@ ${examples(
     .action(run(up))
 }
 
-/** The compiled program runs the broker without this command if `broker` is its first argument. */
+/**
+ * Defines a command that runs only the broker. With `broker` as its first argument, the compiled program does not load
+ * it.
+ */
 export function brokerProgramCommand(run: RunAction): Command {
   return new Command('broker')
     .description('Run a broker with your own database; environment variables configure it')
@@ -151,7 +153,7 @@ ${examples('DATABASE_URL=postgres://… sealpost broker', 'DATABASE_URL=postgres
           ...(printConfig ? ['--print-config'] : []),
           ...(health ? ['--health'] : []),
         ]
-        process.execve!(command[0]!, command) // signals and the exit code then need no care
+        process.execve!(command[0]!, command) // replaces this process, so that signals and the exit code are the broker's
       }),
     )
 }
@@ -207,7 +209,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   shell.output.info('ending')
 }
 
-/** Both are empty if the broker serves without TLS. */
+/** The TLS files, both empty without TLS. */
 type TlsFiles = { readonly TLS_CERT: string; readonly TLS_KEY: string }
 
 function tlsOf({ settings: { environment } }: Shell, { tlsCert, tlsKey, url }: UpOptions): TlsFiles {
@@ -232,10 +234,7 @@ async function saveAccess({ url }: EmbeddedPostgres, folder: string, adminUrl: s
   await saveOwnerAccess(db, folder, adminUrl).finally(() => db.close())
 }
 
-/**
- * Checks that the port is free before the first start creates anything. A later start may find its own broker, and then
- * reports that the folder is in use.
- */
+/** Checks that the port is free, before the first start creates anything. Later starts may find their own broker. */
 async function checkPort({ port = 0, host }: UpOptions): Promise<void> {
   const code = port === 0 ? null : await listenError(port, host)
   if (code === 'EADDRINUSE')
@@ -258,13 +257,13 @@ interface Start {
   readonly logins: Logins
 }
 
-/** URLs of the database with different logins. */
+/** The database's URLs with different logins. */
 interface Logins {
   readonly broker: string
   readonly admin: string
 }
 
-/** Returns logins with random passwords, which are valid until the next start. */
+/** Returns logins with random passwords for this run. */
 function newLogins({ port }: EmbeddedPostgres): Logins {
   const urlOf = (user: string) =>
     `postgres://${user}:${toHex(crypto.getRandomValues(new Uint8Array(24)))}@127.0.0.1:${port}/postgres`
@@ -306,7 +305,7 @@ function authorities(url: string, others: string | undefined): string {
   return [normalizeAuthority(url), ...(others ? [others] : [])].join()
 }
 
-/** Enrols the admin. Returns null if the mesh has another first admin, or if the profile belongs to another mesh. */
+/** Enrols the admin. Returns null if the mesh has another one, or the profile another mesh. */
 async function enrolAdmin(
   { profile, output }: Shell,
   { meshId, admin }: UpState,
@@ -376,7 +375,7 @@ async function freePort(): Promise<number> {
   return 0
 }
 
-/** Returns the next port, or 0 (any port) if it is in use; `admin.json` contains the actual port. */
+/** Returns the next port, or 0 for any if it is in use. */
 async function adminPortBeside(port: number): Promise<number> {
   const next = port + 1
   return port > 0 && next <= PORT_MAX && (await isFree(next)) ? next : 0

@@ -69,7 +69,7 @@ test("the server's own statement times are reported if it records them", async (
     (sql) => sql<{ libraries: string }[]>`select current_setting('shared_preload_libraries') as libraries`,
   )
   expect((await examine()).checks.statements!.outcome).toBe('skipped')
-  if (!loaded!.libraries.includes('pg_stat_statements')) return // a server that this test run started does not preload it
+  if (!loaded!.libraries.includes('pg_stat_statements')) return // the run's server does not preload it
   await db.run((sql) => sql`create extension pg_stat_statements`)
   for (let i = 0; i < 20; i++) await db.run((sql) => sql`select pg_sleep(0.001), 'so that it is known'`)
   const { outcome, detail } = (await examine()).checks.statements!

@@ -1,6 +1,6 @@
 /**
- * `sealpost doctor` checks everything between this profile and a delivered message and, with `--database`, an
- * operator's setup.
+ * `sealpost doctor` checks everything between this profile and a delivered message; `--database` adds an operator's
+ * setup.
  */
 
 import { readFile, stat } from 'node:fs/promises'
@@ -58,7 +58,7 @@ export interface DoctorCheck {
   readonly name: string
   readonly outcome: 'ok' | 'warning' | 'failed' | 'skipped'
   readonly detail: string
-  /** A stable code, so that scripts can find this warning. */
+  /** A stable code for scripts. */
   readonly code?: string
 }
 
@@ -66,7 +66,7 @@ const CLOCK_OFF_MAX_MS = 5_000
 const ROUND_TRIP_WITHIN_MS = 10_000
 const ROUND_TRIP_TTL_SECONDS = 60
 
-/** Runs all checks. Each check depends on the previous ones, so they end when no other check is possible. */
+/** Runs all checks. Each depends on the previous ones, so they end when none is possible. */
 export async function* checkAll(shell: Shell): AsyncGenerator<DoctorCheck> {
   const keys = await attempt('keys', () => checkKeys(shell))
   yield keys
@@ -163,7 +163,7 @@ function* brokerChecks(
       }
 }
 
-/** Checks a new session. It would end the session of another command, so the check is skipped if there is one. */
+/** Checks a new session, unless that would end another command's. */
 async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membership): AsyncGenerator<DoctorCheck> {
   const daemon = await startSessionDaemon(shell.profile)
   if (!daemon)
@@ -186,10 +186,7 @@ async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membersh
   }
 }
 
-/**
- * Sends a message to this peer itself. Other messages that arrive in the meantime stay unsettled, so they are
- * redelivered.
- */
+/** Sends a message to this peer itself. Other messages stay unsettled. */
 async function checkRoundTrip(peer: Peer, signal: AbortSignal): Promise<DoctorCheck> {
   const startedAtMs = performance.now()
   const mark = crypto.randomUUID()
@@ -210,7 +207,7 @@ type Found = Omit<DoctorCheck, 'name'>
 type Look = (db: Database, url: string) => Promise<Found>
 
 const DATABASE_CLOCK_OFF_MAX_MS = 1_000
-/** A broker needs about fifty descriptors in addition to its connections. */
+/** The minimum limit of descriptors. A broker needs about fifty in addition to its connections. */
 const DESCRIPTORS_MIN = 4_096
 /** The broker's default alarm limits. */
 const SNAPSHOT_SECONDS_MAX = 300
@@ -218,7 +215,7 @@ const DEAD_ROWS_MAX = 200_000
 const HOT_TABLES = ['message_queue', 'session', 'sender_mark']
 const CONNECTIONS_SHARE_MAX = 0.8
 const STATEMENT_P95_MS_MAX = 100
-/** Fewer calls give no meaningful percentile. */
+/** The number of calls below which a percentile means nothing. */
 const CALLS_MIN = 20
 const STATEMENTS = 200
 
@@ -241,10 +238,7 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
   ['statements', statements],
 ]
 
-/**
- * Checks the database. A check that throws counts as failed, and the other checks continue. @throws DatabaseError if
- * the database does not respond
- */
+/** Checks the database. A check that throws has failed. @throws DatabaseError if the database does not respond */
 async function* checkDatabase(url: string, environment: EnvironmentVariables): AsyncGenerator<DoctorCheck> {
   yield { name: 'settings', ...(await settings(environment)) }
   yield { name: 'file limit', ...(await fileLimit()) }
@@ -258,13 +252,13 @@ async function* checkDatabase(url: string, environment: EnvironmentVariables): A
   }
 }
 
-/** Returns a failed check if there is a connection pooler, behind which no other check is possible. */
+/** Returns a failed check for a connection pooler, behind which no check is possible. */
 function pooledOrThrow(error: unknown): DoctorCheck {
   if (error instanceof DatabaseError && error.code === 'db_pooled') return { name: 'pooler', ...failed(error.message) }
   throw error
 }
 
-/** Checks the settings in this environment, which may differ from the broker's. */
+/** Checks this environment's settings, which may differ from the broker's. */
 async function settings(environment: EnvironmentVariables): Promise<Found> {
   const errors = await settingErrors(environment)
   return errors.length === 0 ? ok('the settings in this environment are valid') : failed(errors.join(' '))
@@ -358,7 +352,7 @@ async function claimPlan(_: Database, url: string): Promise<Found> {
   )
 }
 
-/** Always passes, because every open connection has already passed this check. */
+/** Always passes, because opening a connection performs this check. */
 async function pooler(): Promise<Found> {
   return ok('no pooler: each connection has its own server process')
 }

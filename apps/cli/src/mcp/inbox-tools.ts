@@ -8,12 +8,12 @@ import type { InboxCounts, UnsettledMessage } from './mail.ts'
 import { fencedMessages, labelMessage, messageShape, NOTICE } from './peer-tools.ts'
 import { type ToolContext, tool } from './tool.ts'
 
-/** Clients allow only 60 s per call. */
+/** The maximum wait. Clients allow 60 s per call. */
 const WAIT_SECONDS_MAX = 50
-/** The default wait, because waiting messages arrive shortly after the session begins. */
+/** The default wait, in which waiting messages arrive. */
 const WAIT_SECONDS = 2
 const MESSAGES_MAX = 32
-/** Clients truncate longer results. A single message may exceed this limit. */
+/** The size at which a result ends, because clients truncate longer ones. A single message may exceed it. */
 const BODY_BYTES_IN_ALL = 32_768
 /** The maximum delay that the broker accepts. */
 const GIVE_BACK_SECONDS_MAX = 300
@@ -52,7 +52,7 @@ export const readInbox = tool({
     if (!includeOpen || mail.all.length === 0) await mail.whenUnread(waitSeconds * 1000, signal)
     const read = fitting(includeOpen ? mail.all : mail.unread, limit)
     const contacts = await context.introduce(read, session)
-    if (!signal.aborted) mail.markRead(read) // the client ignores the result of a cancelled call
+    if (!signal.aborted) mail.markRead(read) // a cancelled call's result is ignored, so leave them unread
     const messages = read.map((open) => labelMessage(open, contacts))
     const content = { notice: NOTICE, messages, isOnline: session.peer.isOnline, ...mail.counts }
     return {
@@ -62,7 +62,7 @@ export const readInbox = tool({
   },
 })
 
-/** Returns the messages that fit into one result, but at least one message. */
+/** Returns the messages that fit into a result, at least one. */
 function fitting(messages: readonly UnsettledMessage[], limit: number): UnsettledMessage[] {
   let bytes = 0
   return messages.slice(0, limit).filter(({ message }, index) => {
@@ -129,7 +129,7 @@ export const rejectMessage = tool({
   },
 })
 
-/** Clients allow only 60 s per call. */
+/** The time limit for a file. Clients allow 60 s per call. */
 const SAVED_WITHIN_MS = 45_000
 
 export const saveFileOf = tool({
@@ -192,7 +192,7 @@ export function registerInbox(server: McpServer, { mail }: ToolContext): void {
   )
 }
 
-/** A burst of messages causes one notification. */
+/** The delay that combines a burst into one notification. */
 const BATCH_MS = 50
 
 export const NOTIFIER_CAPABILITIES: ServerCapabilities = {
@@ -217,12 +217,12 @@ export class MailNotifier {
     this.#timer.unref()
   }
 
-  /** Notifies a client of the 2026-07-28 revision. The SDK tracks its subscriptions. */
+  /** Notifies a client of the 2026-07-28 revision, whose subscriptions the SDK tracks. */
   attachModern({ server }: McpServer): void {
     this.#tell = () => server.sendResourceUpdated({ uri: INBOX_URI })
   }
 
-  /** Notifies a client of an earlier revision, once its handshake is complete. */
+  /** Notifies a client of an earlier revision, after its handshake. */
   attachLegacy({ server }: McpServer): void {
     const subscribed = new Set<string>()
     server.setRequestHandler('resources/subscribe', ({ params }) => {
@@ -242,7 +242,7 @@ export class MailNotifier {
           params: { content: `${unread} unread from peers: call read_inbox.`, meta: { unread: String(unread) } },
         })
       }
-      this.schedule() // for messages that have arrived before
+      this.schedule() // notifies of earlier messages
     }
   }
 }

@@ -6,7 +6,6 @@ type Desk = ConstructorParameters<typeof Message>[0]
 
 const never = new AbortController().signal
 
-/** Records what happens to the messages. */
 function world({ readForMs = 60_000 } = {}) {
   const rings: number[] = []
   const fates: string[] = []

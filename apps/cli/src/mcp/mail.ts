@@ -1,6 +1,6 @@
 /**
- * Holds the unsettled messages. The broker stores them too, and redelivers them to the next process if this one dies. A
- * message that was read but not settled becomes unread again after a while.
+ * Holds the unsettled messages, which the broker redelivers if this process dies. A read but unsettled message becomes
+ * unread again after a while.
  */
 import { createHash } from 'node:crypto'
 import type { Message } from '@sealpost/sdk'
@@ -9,14 +9,11 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import { saveFile } from '../messages/files.ts'
 import type { Shell } from '../shell.ts'
 
-/**
- * How long a message counts as read. An agent's turn takes minutes; after this time, the message is no longer in the
- * agent's context.
- */
+/** How long a message counts as read: longer than an agent's turn, after which its context has lost the message. */
 const READ_FOR_MS = 600_000
 
 export interface UnsettledMessage {
-  /** Derived from the sender and the envelope, so that it is unique and remains the same in the next process. */
+  /** Derived from sender and envelope, and so the same in the next process. */
   readonly messageId: string
   readonly message: Message
   /** How often this process has returned the message to the agent. */
@@ -32,7 +29,6 @@ interface StoredMessage extends UnsettledMessage {
 
 export interface InboxCounts {
   readonly unread: number
-  /** The number of messages that were read but not settled. */
   readonly open: number
 }
 
@@ -60,21 +56,20 @@ export class McpInbox {
     return [...this.#held.values()]
   }
 
-  /** Handles a message for `peer.onMessage`. The SDK extends the lease until the promise resolves. */
+  /** Holds a message until the promise resolves, during which the SDK extends its lease. */
   add(message: Message): Promise<void> {
     const held = this.#hold(message)
     this.#ring()
     return held.done.promise
   }
 
-  /** Adds a reply that another tool has returned, marked as read. */
+  /** Adds a reply that a tool has returned, as read. */
   addRead(message: Message): UnsettledMessage {
     const held = this.#hold(message)
     this.markRead([held])
     return held
   }
 
-  /** Marks messages as read, for a limited time. */
   markRead(messages: readonly UnsettledMessage[]): void {
     for (const open of messages) {
       open.timesRead += 1
@@ -101,12 +96,11 @@ export class McpInbox {
     this.#close(messageIds, (message) => message.reject(reason))
   }
 
-  /** Returns the message with this id. @throws OperatingError `message_unknown` */
   find(messageId: string): UnsettledMessage {
     return this.#findAll([messageId])[0]!
   }
 
-  /** Resolves when there are unread messages, after the timeout, or when the signal fires. */
+  /** Resolves with unread messages, at the timeout, or when the signal fires. */
   async whenUnread(withinMs: Millis, signal: AbortSignal): Promise<void> {
     if (this.unread.length > 0 || withinMs === 0 || signal.aborted) return
     const over = Promise.withResolvers<void>()
@@ -165,12 +159,12 @@ function notSaved(unsaved: readonly UnsettledMessage[]): OperatingError {
   )
 }
 
-/** Returns the id of a message. Hashes the sender too, because senders choose envelope ids. */
+/** Returns a message's id, a hash with the sender, because senders choose envelope ids. */
 function idOf({ sender, envelopeId }: Message): string {
   return createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, 24)
 }
 
-/** A download of a file. A client allows only 60 s per call, so a download continues between two calls. */
+/** The download of a file, which continues between calls, for which clients allow 60 s. */
 interface Download {
   readonly done: Promise<string>
   progress: TransferProgress
@@ -209,7 +203,7 @@ export class FileSaver {
     return download
   }
 
-  /** Call once the client has received the result. The next call then starts a new download. */
+  /** Call once the client has the result. The next call starts a new download. */
   forget({ messageId }: UnsettledMessage): void {
     this.#downloads.delete(messageId)
   }

@@ -1,4 +1,4 @@
-/** Defines the tools that send messages: `send_message`, `request`, `reply_to_message`, and those for groups. */
+/** Defines the tools that send: `send_message`, `request`, `reply_to_message`, and those for groups. */
 import { BODY_BYTES_MAX, PRIORITIES } from '@sealpost/protocol'
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
@@ -10,7 +10,7 @@ import { abortable } from '../shell.ts'
 import { fencedReply, labelContent, labelPeer, NOTICE, peerShape, replyShape, visible } from './peer-tools.ts'
 import { type ToolContext, tool } from './tool.ts'
 
-/** Clients allow only 60 s per call. */
+/** The time limit for storing. Clients allow 60 s per call. */
 const STORED_WITHIN_MS = 20_000
 
 const isStoredShape = z
@@ -72,14 +72,14 @@ export const sendMessage = tool({
   },
 })
 
-/** Returns the bytes of a message's text. @throws OperatingError `body_too_large` */
+/** Returns the text's bytes. @throws OperatingError `body_too_large` */
 export function bodyOf(text: string): Buffer {
   const body = Buffer.from(text)
   if (body.length <= BODY_BYTES_MAX) return body
   throw new OperatingError('body_too_large', `A message can have at most ${BODY_BYTES_MAX} bytes.`)
 }
 
-/** Returns null if the message is in the profile and is sent later; otherwise throws the error. */
+/** Returns null if the profile has the message and sends it later; otherwise throws the error. */
 async function keptOr(
   error: Error & { code?: string },
   { context, to }: { context: ToolContext; to: string },
@@ -89,7 +89,7 @@ async function keptOr(
   throw error
 }
 
-/** Clients allow only 60 s per call. */
+/** The maximum wait. Clients allow 60 s per call. */
 const WAIT_SECONDS_MAX = 50
 
 export const requestAnswer = tool({
@@ -157,7 +157,7 @@ export const replyToMessage = tool({
     const isStored = await abortable(answer, late).then(
       () => true,
       (error) => {
-        if (late.aborted) return false // the message is stored in the profile
+        if (late.aborted) return false // the profile has the message
         throw error
       },
     )
@@ -240,7 +240,7 @@ export const sendToGroup = tool({
   },
 })
 
-/** Checks that every member is an allowed recipient. @throws OperatingError `recipient_not_allowed` */
+/** Checks the recipients. @throws OperatingError `recipient_not_allowed` */
 async function checkMembers({ members }: GroupFacts, context: ToolContext): Promise<void> {
   const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
   for (const member of members) if (member !== own) await context.checkRecipient(member)

@@ -9,7 +9,7 @@ import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-
 import { abortable, type Shell } from '../shell.ts'
 import { FileSaver, type McpInbox, type UnsettledMessage } from './mail.ts'
 
-/** The number of messages that an agent reads per turn. The others stay with the broker. */
+/** The number of messages that are pushed to an agent; the others stay with the broker. */
 const CREDIT = 32
 
 interface ToolContextParts {
@@ -26,7 +26,6 @@ export class ToolContext {
   readonly files: FileSaver
   readonly #recipients: readonly string[] | null
   readonly #seated = Promise.withResolvers<PeerSession>()
-  /** Senders whose names have been looked up. */
   readonly #asked = new Set<string>()
 
   constructor({ shell, mail, recipients, folder }: ToolContextParts) {
@@ -37,8 +36,7 @@ export class ToolContext {
   }
 
   /**
-   * Opens the profile's session as soon as no other command holds it. Until then, all tools except the inbox tools work
-   * through that command.
+   * Opens the profile's session as soon as no other command holds it. Until then, only the inbox tools don't work.
    * @throws the errors of `openSession` except `profile_in_use`, and the signal's reason
    */
   async takeSession(signal: AbortSignal, maxAgeSeconds?: number): Promise<PeerSession> {
@@ -62,9 +60,9 @@ export class ToolContext {
     }
   }
 
-  /** Returns the current contacts, and pins the names of these senders. */
+  /** Pins these senders' names. Returns the contacts. */
   async introduce(messages: readonly UnsettledMessage[], session: PeerSession): Promise<Contacts> {
-    // Other commands may have pinned names in the meantime.
+    // Read again, because other commands may have pinned names.
     const contacts = await this.readContacts()
     const names = new SenderNames({ ...session, contacts }, this.shell.output)
     for (const sender of new Set(messages.map(({ message }) => message.user))) {
@@ -89,10 +87,7 @@ export class ToolContext {
     return key
   }
 
-  /**
-   * Checks that the key is an allowed recipient. @throws OperatingError `recipient_not_allowed`, and the errors of
-   * `resolveRecipient`
-   */
+  /** Checks a recipient. @throws OperatingError `recipient_not_allowed`, and the errors of `resolveRecipient` */
   async checkRecipient(key: PeerKey): Promise<void> {
     if (this.#recipients === null) return
     for (const word of this.#recipients) if ((await this.#keyOf(word)) === key) return
@@ -124,7 +119,7 @@ function notAllowed(recipients: readonly string[]): OperatingError {
   )
 }
 
-/** The effect that a call has outside the conversation. It lets clients decide when to ask their user. */
+/** A call's effect outside the conversation, by which clients decide when to ask their user. */
 export type Effect = keyof typeof EFFECTS
 
 interface EffectSpec {
@@ -133,10 +128,7 @@ interface EffectSpec {
   readonly hints: ToolAnnotations
 }
 
-/**
- * Reading returns text that others have written (`openWorldHint`). Sending, settling and rejecting can't be undone, so
- * they are marked as destructive, and clients ask first.
- */
+/** The hints for clients. Reading returns others' text (`openWorldHint`); what can't be undone is destructive. */
 const EFFECTS = {
   lists: { speaks: false, hints: { readOnlyHint: true, openWorldHint: false } },
   reads: { speaks: false, hints: { readOnlyHint: true, openWorldHint: true } },
@@ -168,7 +160,7 @@ const EFFECTS = {
 
 interface ToolResult<Output> {
   readonly content: Output
-  /** The result as text, for clients that pass only text to the model. Default: the content as JSON. */
+  /** The result for clients that pass only text to the model. Default: the content as JSON. */
   readonly text?: string
 }
 
@@ -179,7 +171,7 @@ interface ToolSpec<Input extends z.ZodObject, Output extends z.ZodObject> {
   readonly effect: Effect
   readonly input: Input
   readonly output: Output
-  /** Runs the tool. @throws OperatingError, SealpostError; the model sees the code and message */
+  /** Runs the tool. @throws OperatingError, SealpostError; the model sees code and message */
   run(input: z.infer<Input>, context: ToolContext, signal: AbortSignal): Promise<ToolResult<z.infer<Output>>>
 }
 
@@ -203,7 +195,7 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
   return {
     ...{ name, title, description, effect, speaks, inputNames: Object.keys(input.shape) },
     register: (server, context) => {
-      // Untyped, because the SDK infers no types from a schema that is a type parameter.
+      // Untyped, because the SDK infers no types from a generic schema.
       const schemas: Record<'inputSchema' | 'outputSchema', StandardSchemaWithJSON> = {
         inputSchema: input,
         outputSchema: output,
@@ -215,10 +207,7 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
   }
 }
 
-/**
- * The key in `_meta` that contains an error. Clients validate `structuredContent` against `outputSchema` even with
- * `isError`, so the error can't be there.
- */
+/** The key of an error in `_meta`. Clients validate `structuredContent` even with `isError`, so it can't be there. */
 export const ERROR_META = 'sealpost/error'
 
 function errorResult(error: unknown, { shell }: ToolContext): CallToolResult {

@@ -96,7 +96,7 @@ async function deviceNamed(shell: Shell, { person, word }: { person: PeerKey | n
   const isMeant = ({ label, key }: Device) => (print ? fingerprint(key) === print : label === word || key === word)
   const found = devices.find(isMeant)
   if (found) return found.key
-  if (isPeerKey(word)) return word // the broker decides, because the device may already have been removed
+  if (isPeerKey(word)) return word // the device may be removed already, so the broker decides
   throw new OperatingError(
     'unknown_device',
     `You have no device ${escapeName(word)}. "device list" lists your devices.`,

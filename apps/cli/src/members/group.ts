@@ -48,7 +48,7 @@ export function groupCommand(run: RunAction): Command {
 
 interface SendOptions {
   readonly file?: string
-  /** This option exists only for groups. */
+  /** Set only for groups. */
   readonly keep?: boolean
   readonly priority: Priority
   readonly ttl?: number

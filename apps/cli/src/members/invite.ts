@@ -1,7 +1,4 @@
-/**
- * `sealpost invite` creates, shows and revokes invites. An admin creates an invite offline; the broker learns of it
- * when it is used. `sealpost join` uses an invite.
- */
+/** `sealpost invite` creates, shows and revokes invites; `sealpost join` uses one. Creation is offline. */
 import {
   createInvite,
   fingerprint,
@@ -140,13 +137,12 @@ function describe(invite: Invite, output: Output): string {
 
 const uses = ({ usesMax }: Invite): string => (usesMax === 1 ? 'one' : `up to ${usesMax}`)
 
-/** Formats the expiry in local time. */
 const timeOf = ({ notAfterMs }: Invite): string => {
   const time = new Date(notAfterMs)
   return Number.isNaN(time.getTime()) ? 'no limit' : time.toLocaleString('sv-SE').slice(0, 16)
 }
 
-/** Draws two modules per character, with the light border that scanners need on a dark screen. */
+/** Draws two modules per character, with the light border that scanners need. */
 const qrOf = (text: string): string => renderUnicodeCompact(text, { border: 2 })
 
 interface JoinOptions {
@@ -177,7 +173,7 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
       'The invite is empty. The command that should have printed it probably failed.',
     )
   const isDevice = isDeviceInvite(invite)
-  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // so that an invalid invite is refused before keys are generated
+  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // refuses an invalid invite before keys are generated
   const { profile, output } = asked
   const former = await profile.findMembership()
   if (former)

@@ -32,14 +32,14 @@ export async function resolveRecipient(shell: Shell, word: string, withinMs?: Mi
   return key
 }
 
-/** The directory supplies keys, but only the fingerprint decides. */
+/** Finds a key in the directory by its fingerprint, which proves it. */
 async function keyByFingerprint(shell: Shell, print: string, withinMs?: Millis): Promise<PeerKey> {
   const found = (await members(shell, withinMs)).find(({ peer }) => fingerprint(peer) === print)
   if (found) return found.peer
   throw new OperatingError('name_unknown', `This mesh has no member with the fingerprint ${print}.`)
 }
 
-/** Resolves `PERSON/LABEL` to the device that this user has signed for, regardless of what the directory returns. */
+/** Resolves `PERSON/LABEL` to the device that this user has signed. */
 async function resolveDevice(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   const at = word.lastIndexOf('/')
   const person = await resolveRecipient(shell, word.slice(0, at), withinMs)
@@ -59,10 +59,7 @@ async function resolveRecipients(shell: Shell, words: readonly string[]): Promis
   return keys
 }
 
-/**
- * Reports that a name now belongs to another key, if that is why the recipient is unknown.
- * @throws OperatingError `key_changed`
- */
+/** Explains an unknown recipient, if its name now belongs to another key. @throws OperatingError `key_changed` */
 export async function explainUnknown(shell: Shell, word: string): Promise<void> {
   const contacts = await Contacts.read(shell.profile.contactsFile)
   const pinned = contacts.keyOf(word)
@@ -84,7 +81,7 @@ const ANSWER_WITHIN_MS = 10_000
 export class SenderNames {
   readonly #session: PeerSession
   readonly #output: Output
-  /** Keys that have been looked up. Each is looked up only once, because the directory may have no name for it. */
+  /** Keys that were looked up, once each, because the directory may lack a name. */
   readonly #asked = new Set<PeerKey>()
 
   constructor(session: PeerSession, output: Output) {
@@ -92,7 +89,7 @@ export class SenderNames {
     this.#output = output
   }
 
-  /** Pins the name of a key, unless the directory does not respond or the name belongs to another key. Never throws. */
+  /** Pins a key's name, unless it belongs to another key or the directory is silent. Never throws. */
   async learn(key: PeerKey): Promise<void> {
     const { contacts, peer } = this.#session
     if (contacts.nameOf(key) !== undefined || this.#asked.has(key)) return
@@ -112,16 +109,16 @@ export class SenderNames {
 
 type Roster = MemberListFacts<string>
 
-/** Describes groups or pools to the shared commands: texts and calls. */
+/** What differs between groups and pools: texts and calls. */
 export interface MemberListSpec<Facts extends Roster = Roster> {
   readonly noun: 'group' | 'pool'
-  /** The argument's name on the command line, and its help. */
+  /** The argument's name and help. */
   readonly argument: readonly [name: string, description: string]
   /** The name used in examples. */
   readonly example: string
   readonly descriptions: Readonly<Record<'create' | 'list' | 'add' | 'remove' | 'delete', string>>
   list(shell: Shell): Promise<readonly Facts[]>
-  /** Finds the list with this name or id. @throws OperatingError if none or several match */
+  /** Finds a list by name or id. @throws OperatingError if none or several match */
   named(all: readonly Facts[], word: string): Facts
   create(shell: Shell, params: { readonly name: string; readonly members: readonly PeerKey[] }): Promise<Facts>
   change(shell: Shell, roster: Facts, change: MemberListChange): Promise<Facts>

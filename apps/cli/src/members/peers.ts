@@ -1,4 +1,4 @@
-/** `sealpost peers` lists the members of the mesh, and shows whether their keys match the pinned ones. */
+/** `sealpost peers` lists the mesh's members, and whether their keys match the pinned ones. */
 import { fingerprint } from '@sealpost/identity'
 import type { Availability, ConsentState, ConsentUpdate, MemberEntry, PeerKey, PresenceEntry } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
@@ -57,7 +57,6 @@ async function peers(shell: Shell, { accept }: PeersOptions): Promise<void> {
 
 interface Presence {
   readonly isOnline: boolean
-  /** The status that the peer has set. */
   readonly availability: Availability | null
   readonly summary: string
 }
@@ -67,7 +66,7 @@ function presenceOf(entry: PresenceEntry | undefined): Presence {
   return { isOnline: true, availability: entry.availability, summary: entry.summary }
 }
 
-/** Returns the status of a peer; an empty string if it is offline. */
+/** Returns a peer's status; empty if it is offline. */
 const nowOf = ({ availability, summary }: Presence): string =>
   availability === null ? '' : escapeName(summary ? `${availability}: ${summary}` : availability)
 

@@ -51,15 +51,15 @@ async function talk(chat: Chat, { to, key, timeout }: { to: string; key: PeerKey
     await abortable(outbox.settled(timeout), shell.signal)
   } finally {
     lines.close()
-    if (lines.terminal) process.stdout.write('\r\x1b[K') // erase the prompt
+    if (lines.terminal) process.stdout.write('\r\x1b[K') // erases the prompt
   }
 }
 
-/** Opens the input. Without a terminal, there is no prompt. */
+/** Opens the input, with a prompt only on a terminal. */
 function openLines(): Interface {
   const isScreen = process.stdin.isTTY && process.stdout.isTTY
   const lines = createInterface({ input: process.stdin, ...(isScreen ? { output: process.stdout, prompt: '> ' } : {}) })
-  return lines.on('SIGINT', () => process.kill(process.pid, 'SIGINT')) // readline intercepts the signal
+  return lines.on('SIGINT', () => process.kill(process.pid, 'SIGINT')) // readline intercepts the signal, so send it to this process
 }
 
 async function readLines(lines: Interface, take: (line: string) => void): Promise<void> {
@@ -110,7 +110,7 @@ async function show(message: Message, outcome: FileOutcome, chat: Chat): Promise
   if (process.stdout.isTTY) chat.lines.prompt(true)
 }
 
-/** Tracks typed lines that are not stored yet. */
+/** Tracks typed lines that are not stored. */
 class Sends {
   readonly #shell: Shell
   readonly #waiting = new Set<Promise<void>>()

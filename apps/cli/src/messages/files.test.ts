@@ -3,7 +3,7 @@ import { stripVTControlCharacters } from 'node:util'
 import { expect, test } from 'vitest'
 import { openBar } from './files.ts'
 
-/** Returns what the terminal shows for a file of which half is transferred. */
+/** Returns a terminal's output for a half-transferred file. */
 function shownOn(isInteractive: boolean): string {
   let shown = ''
   const write = (chunk: Buffer, _: string, done: () => void) => {

@@ -1,4 +1,4 @@
-/** Uploads and downloads files over HTTP, independently of the session, and settles messages according to their files. */
+/** Transfers files over HTTP, and settles messages according to their files. */
 import { createHash } from 'node:crypto'
 import { mkdir, realpath, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -18,11 +18,11 @@ import type { Shell } from '../shell.ts'
 import { HTTP_PATIENCE_MS, meshPlaceOf } from '../state/open-state.ts'
 
 interface SentFile {
-  /** The reference to the file, for the message. */
+  /** The file's reference, for the message. */
   readonly text: string
   readonly name: string
   readonly bytes: number
-  /** Call once the message is sent. A later upload of the same file then starts again. */
+  /** Call once the message is sent, after which the same file is uploaded anew. */
   done(): Promise<void>
 }
 
@@ -55,7 +55,7 @@ async function openSource(path: string) {
   }
 }
 
-/** Returns a name for the upload log that does not reveal the file. A changed file has another name. */
+/** Returns a name for the upload log, a hash that a changed file changes. */
 async function keyOf(path: string, to: string): Promise<string> {
   const { mtimeMs, size } = await stat(path)
   return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing
@@ -127,11 +127,7 @@ export function openBar(
   }
 }
 
-/**
- * What happened to the file attached to a message. Settling a message deletes the key of its file, so a command settles
- * a message only once it has saved the file. Otherwise, the message stays open, and the broker redelivers it to a later
- * command.
- */
+/** The outcome of a message's file. Settling deletes the file's key, so an unsaved file leaves the message open. */
 export type FileOutcome =
   | { readonly name: 'none' }
   | { readonly name: 'saved'; readonly path: string }
@@ -143,11 +139,11 @@ export type FileOutcome =
   | { readonly name: 'lost'; readonly code: string }
 
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
-/** The file reference has a later format version. */
+/** The code of a file reference of a later format version. */
 const UNREADABLE = 'attachment_unreadable'
 
 /**
- * Saves the file of a message, if it has one. @throws OperatingError `folder_unusable`, and the errors of
+ * Saves a message's file, if it has one. @throws OperatingError `folder_unusable`, and the errors of
  * `Attachments.download` that no outcome covers
  */
 export async function receiveFile(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
@@ -169,7 +165,6 @@ export async function receiveFile(shell: Shell, message: Message, folder: string
 const RETRY_BASE_MS = 1_000
 const RETRY_MAX_MS = 300_000
 
-/** Returns the pause before a redelivery. */
 export const retryPause = ({ attempt }: Message): Millis =>
   Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** Math.min(attempt - 1, 16))
 
@@ -180,20 +175,17 @@ export function finishMessage(message: Message, outcome: FileOutcome): void {
   else message.settle()
 }
 
-/**
- * Returns the next message. The SDK's iterator settles a message on the next call, so each message has its own
- * iterator.
- */
+/** Returns the next message. Each has its own iterator, because the SDK's settles a message on the next call. */
 export const nextMessage = (peer: Peer): Promise<IteratorResult<Message, undefined>> =>
   peer[Symbol.asyncIterator]().next()
 
 const nameOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
 
-/** Ensures that the file of a redelivered message is saved only once. */
+/** Saves the file of a redelivered message only once. */
 export class SavedFiles {
   readonly #paths = new Map<string, string>()
 
-  /** Like `receiveFile`, but returns the existing path if the file was saved before. */
+  /** Like `receiveFile`, but returns the path of a file that was saved before. */
   async receive(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
     const path = this.#paths.get(nameOf(message))
     if (path !== undefined && (await sizeOf(path)) === attachmentOf(message)?.bytes) return { name: 'saved', path }
@@ -216,13 +208,14 @@ const sizeOf = (path: string): Promise<number | null> =>
 
 const HELD_MAX = 64
 /**
- * The maximum bytes of open messages. The broker pushes nothing more to a session that holds three quarters of 1 MiB.
+ * The maximum size of open messages in bytes. The broker pushes nothing to a session that holds three quarters of 1
+ * MiB.
  */
 const HELD_BYTES_MAX = 256 * 1024
-/** The bytes of an envelope in addition to the body. */
+/** The overhead of an envelope, excluding its body. */
 const ENVELOPE_BYTES = 1024
 
-/** Tracks messages that a command leaves open because their files were not saved. */
+/** Tracks messages left open because their files were not saved. */
 export class UnsavedFiles {
   readonly #seen = new Set<string>()
   #held = 0
@@ -233,8 +226,7 @@ export class UnsavedFiles {
   }
 
   /**
-   * Keeps the message leased until this command ends. If too many are open, returns the message to the queue for a
-   * while, so that others still arrive.
+   * Keeps the message leased, or returns it for a while if too many are open, so that others still arrive.
    * @returns false if the message was left open before and was redelivered
    */
   leave(message: Message): boolean {
@@ -250,7 +242,7 @@ export class UnsavedFiles {
   }
 
   /**
-   * Runs a command, then reports which messages it has left in the queue.
+   * Runs a command, then reports the messages that it left in the queue.
    * @throws OperatingError `file_not_saved`, and the errors of the command
    */
   async reportAfter(command: Promise<void>, output: Output): Promise<void> {

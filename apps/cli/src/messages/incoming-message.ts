@@ -1,4 +1,4 @@
-/** Formats messages for people, as JSON, and for the program of `--exec`. Also reports the peer's events. */
+/** Formats messages for people, for programs (`--json`, `--exec`), and reports the peer's events. */
 
 import { fingerprint } from '@sealpost/identity'
 import type { LostMessage, Message, PeerEvent } from '@sealpost/sdk'
@@ -14,11 +14,11 @@ export interface FileForPrograms {
   readonly name: string | null
   readonly type: string | null
   readonly bytes: number | null
-  /** Null if the message's file was not saved. */
+  /** The saved file's path, if any. */
   readonly path: string | null
 }
 
-/** Formats a message as `14:03 bob text`. Later lines are indented, and unsafe characters are escaped. */
+/** Formats a message as `14:03 bob text`, with later lines indented and unsafe characters escaped. */
 export function messageForPeople(message: Message, contacts: Contacts, paint: Paint, outcome: FileOutcome): string {
   const time = new Date(message.sentAtMs).toTimeString().slice(0, 5)
   const again =
@@ -36,7 +36,7 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
   return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${text}${file && paint.dim(file)}`
 }
 
-/** Returns a line about the file, or nothing if there is none. */
+/** Returns a line about the file, if there is one. */
 export function fileNotice(file: FileForPrograms | null, outcome: FileOutcome): string {
   if (!file) return ''
   const isKnown = file.name !== null
@@ -59,7 +59,7 @@ function wordsOf(outcome: FileOutcome): string {
   }
 }
 
-/** Formats a message as JSON. Times are in milliseconds since 1970. */
+/** Formats a message as JSON, with times in ms since 1970. */
 export function messageForPrograms(message: Message, contacts: Contacts, outcome: FileOutcome): object {
   const { envelopeId, sender, priority, attempt, sentAtMs, enqueuedAtMs, thread, inReplyTo, isRequest } = message
   return {
@@ -83,7 +83,7 @@ export function messageForPrograms(message: Message, contacts: Contacts, outcome
   }
 }
 
-/** Formats a file as JSON. Omits the name if the reference has a later version. */
+/** Formats a file as JSON, without a name if the reference has a later version. */
 export function fileForPrograms(message: Pick<Message, 'attachment'>, outcome: FileOutcome): FileForPrograms | null {
   if (outcome.name === 'none') return null
   const { name = null, type = null, bytes = null } = attachmentOf(message) ?? {}
@@ -96,7 +96,7 @@ export function bodyForPrograms(message: Pick<Message, 'body'>): { text: string 
   return text === null ? { bodyBase64: Buffer.from(message.body).toString('base64') } : { text }
 }
 
-/** Returns the environment variables that `--exec` sets. The program receives the body on stdin. */
+/** Returns the variables that `--exec` sets; the body comes on stdin. */
 export function messageForExec(message: Message, contacts: Contacts, outcome: FileOutcome): Record<string, string> {
   return {
     SEALPOST_ENVELOPE_ID: message.envelopeId,
@@ -129,12 +129,12 @@ export function textOf({ body }: Pick<Message, 'body'>): string | null {
 export const binaryNotice = ({ body }: Pick<Message, 'body'>): string =>
   `(${body.length} bytes of binary data; read them with --json or --exec)`
 
-/** Returns the name shown for a peer: its pinned name or its fingerprint. */
+/** Returns a peer's pinned name, or its fingerprint. */
 export function labelOf(contacts: Contacts, key: PeerKey): string {
   return contacts.nameOf(key) ?? fingerprint(key)
 }
 
-/** Returns the label of a message's sender; for a device, its user and label. */
+/** Returns the sender's label; for a device, its user and label. */
 function senderLabelOf(
   contacts: Contacts,
   { user: person, deviceLabel }: Pick<Message, 'user' | 'deviceLabel'>,
@@ -142,7 +142,7 @@ function senderLabelOf(
   return deviceLabel === null ? labelOf(contacts, person) : `${labelOf(contacts, person)}/${deviceLabel}`
 }
 
-/** Returns a listener for the events of one peer. The listener reports each lost connection and each reconnect once. */
+/** Returns a listener that reports a peer's events, and each disconnection and reconnection once. */
 export function peerEventReporter(output: Output, contacts: Contacts): (event: PeerEvent) => void {
   let isAway = false
   return (event) => {
@@ -201,10 +201,7 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
   }
 }
 
-/**
- * Moves the name to the new key, since both keys have signed the rotation. If the file can't be written, the next
- * session tries again.
- */
+/** Moves a name to the new key, which both keys have signed. After a write error, the next session retries. */
 async function renameContactKey(
   { former, successor }: Extract<PeerEvent, { type: 'identity_changed' }>,
   output: Output,

@@ -1,4 +1,4 @@
-/** `sealpost listen` prints each message or runs a program for it, then settles it if that succeeded. */
+/** `sealpost listen` prints each message or runs a program for it, and settles it on success. */
 
 import { spawn } from 'node:child_process'
 import type { Message } from '@sealpost/sdk'
@@ -24,10 +24,7 @@ interface ListenOptions {
   readonly maxAge?: number
 }
 
-/**
- * After this many attempts, a pool message whose file can't be fetched is no longer retried. Until then, another member
- * may be able to fetch it.
- */
+/** The number of attempts after which a pool message with an unavailable file is no longer left to other members. */
 const POOL_ATTEMPTS_MAX = 5
 
 export function listenCommand(run: RunAction): Command {
@@ -112,14 +109,14 @@ interface Handling {
   readonly shell: Shell
   readonly session: PeerSession
   readonly exec: string | undefined
-  /** The names of additional variables to pass. */
+  /** Additional variables to pass. */
   readonly env: readonly string[]
   readonly isReplying: boolean
   readonly outcome: FileOutcome
   readonly unsaved: UnsavedFiles
 }
 
-/** Returns whether the message counts: it was handled, or left open for the first time. */
+/** Returns whether the message counts: handled, or left open for the first time. */
 async function handle(message: Message, handling: Handling): Promise<boolean> {
   const { outcome, unsaved } = handling
   switch (outcome.name) {
@@ -143,10 +140,7 @@ async function leaveOpen(message: Message, handling: Handling): Promise<true> {
   return true
 }
 
-/**
- * Rejects the message, because its file is lost. The message becomes a dead letter, and the sender may receive a
- * receipt.
- */
+/** Rejects a message whose file is lost, which makes it a dead letter. */
 async function refuse(message: Message, handling: Handling, code: string): Promise<true> {
   if (handling.exec === undefined) await print(message, handling)
   warnOf(message, handling, `rejected, because its file is lost (${code})`)
@@ -191,9 +185,8 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
 }
 
 interface Executed {
-  /** The failure, or null on success. */
   readonly failure: string | null
-  /** The program's output, which becomes the reply. Any other output goes to the command's own stdout. */
+  /** The program's output, which becomes the reply; without one, it goes to stdout. */
   readonly printed: Uint8Array
 }
 

@@ -2,7 +2,7 @@ import { Message } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
 import { UnsavedFiles } from './files.ts'
 
-/** Leaves messages open one after another, and records which ones were returned to the queue. */
+/** Leaves messages open, and records which were returned. */
 function world(bodyBytes: number) {
   const givenBack: string[] = []
   const desk = { retry: ({ envelopeId }: Message, afterMs: number) => void givenBack.push(`${envelopeId} ${afterMs}`) }

@@ -1,4 +1,4 @@
-/** `sealpost send` ends when the broker has stored the message; `sealpost request` ends when the peer's reply has arrived. */
+/** `sealpost send` ends when the message is stored, `sealpost request` when the reply has arrived. */
 
 import { open } from 'node:fs/promises'
 import { resolve } from 'node:path'
@@ -137,7 +137,7 @@ async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string)
 }
 
 const KEPT = "The next command of this profile sends it. Don't send it again."
-/** The command's own deadline applies. */
+/** No time limit: the command has its own. */
 const NO_LIMIT_MS = 2 ** 31 - 1
 
 async function say({ output }: Shell, json: object, note: string): Promise<void> {
@@ -230,7 +230,7 @@ interface BodySource {
   readonly file: string | undefined
 }
 
-/** Reads the body of a message. @throws OperatingError `usage`, `file_missing`, `file_unreadable`, `body_too_large` */
+/** Reads a message's body. @throws OperatingError `usage`, `file_missing`, `file_unreadable`, `body_too_large` */
 export async function readBody({ text, file }: BodySource, stdin = process.stdin): Promise<Uint8Array> {
   if (text !== undefined && file !== undefined)
     throw new OperatingError('usage', 'Give either TEXT or --file, not both.')
@@ -239,7 +239,7 @@ export async function readBody({ text, file }: BodySource, stdin = process.stdin
   return collect(stdin)
 }
 
-/** Reads the stream, but not beyond the limit. */
+/** Reads the stream up to the limit. */
 async function collect(stream: AsyncIterable<Uint8Array | string>): Promise<Uint8Array> {
   const chunks: Buffer[] = []
   let size = 0

@@ -1,6 +1,4 @@
-/**
- * Calls the operator API with the address and token from the environment or from `sealpost up`. Also manages tokens.
- */
+/** Calls the operator API, with the address and token from the environment or `sealpost up`. Manages tokens. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fingerprint } from '@sealpost/identity'
@@ -21,7 +19,7 @@ export const formatAge = (ms: number | null): string => (ms === null ? '' : whol
 export const formatTime = (ms: number | null): string =>
   ms === null ? '' : new Date(ms).toISOString().slice(0, 16).replace('T', ' ')
 
-/** Returns the member's name, or the fingerprint of its key if it has no name. */
+/** Returns the member's name, or else its fingerprint. */
 export const nameOrFingerprint = (name: string | null, key: string): string =>
   name ? escapeName(name) : fingerprint(key as PeerKey)
 export const formatMillis = (ms: number | null): string => (ms === null ? '–' : `${ms} ms`)
@@ -37,7 +35,7 @@ type SavedAccess = AdminAccess & { readonly tokenId: string }
 const OWNER_TTL_SECONDS = 365 * 86_400
 const fileIn = (folder: string): string => join(folder, 'admin.json')
 
-/** Returns the address and token of the operator API. @throws OperatingError `usage` if no broker is configured */
+/** Returns the operator API's address and token. @throws OperatingError `usage` if no broker is configured */
 export async function findAdminAccess({ environment, dataFolder }: Settings): Promise<AdminAccess> {
   const url = environment.SEALPOST_ADMIN_URL
   const token = tokenOf(environment)
@@ -59,10 +57,7 @@ function tokenOf({ SEALPOST_ADMIN_TOKEN, SEALPOST_ADMIN_TOKEN_FILE }: Settings['
   }
 }
 
-/**
- * Replaces the token in the data folder. Only the folder's owner can do this, who could also read the database password
- * there.
- */
+/** Replaces the data folder's token, which only its owner can write. */
 export async function saveOwnerAccess(db: Database, folder: string, url: string): Promise<void> {
   const path = fileIn(folder)
   const former = await readJsonFile(path, isSavedAccess)
@@ -84,14 +79,11 @@ interface AdminRequest<T> {
   readonly path: string
   readonly answer: ZodType<T>
   readonly query?: Readonly<Record<string, string | number | undefined>>
-  /** The body of a request that changes something. */
+  /** The body of a change. */
   readonly body?: object
 }
 
-/**
- * Sends a request to the operator API. @throws OperatingError with the API's code, `unreachable`, `answer_malformed`,
- * `usage`
- */
+/** Calls the operator API. @throws OperatingError with the API's code, `unreachable`, `answer_malformed`, `usage` */
 export async function callAdmin<T>(shell: Shell, { path, answer, query = {}, body }: AdminRequest<T>): Promise<T> {
   const access = await findAdminAccess(shell.settings)
   const url = new URL(`/admin/v1${path}`, access.url)

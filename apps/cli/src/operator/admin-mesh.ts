@@ -1,6 +1,4 @@
-/**
- * `sealpost admin mesh create` and `invite` create a mesh and invite its admins. They write to the database directly.
- */
+/** `sealpost admin mesh create` and `invite` create a mesh and invite its admins, directly in the database. */
 
 import {
   createInvite,
@@ -86,7 +84,7 @@ interface Made {
   readonly invite: Invite
 }
 
-/** Creates an invite, signed with a one-time key. The invite is valid because of its row in the database. */
+/** Creates an invite signed with a one-time key, valid because of its row. */
 async function makeInvite(db: Database, meshId: MeshId, options: InviteOptions): Promise<Made> {
   await ready()
   const text = createInvite(generateSigningKeys(), {
@@ -107,8 +105,8 @@ const rowOf = ({ inviteId, bytes, usesMax, notAfterMs }: Invite): OperatorInvite
 })
 
 /**
- * Returns the key that peers pin, and the address that they dial. @throws OperatingError `usage`,
- * `broker_not_running`, `broker_keys_differ`
+ * Returns the key to pin and the address to dial. @throws OperatingError `usage`, `broker_not_running`,
+ * `broker_keys_differ`
  */
 async function findBroker(db: Database, asked: string | undefined): Promise<{ url: string; brokerKey: PeerKey }> {
   if (asked !== undefined && !isDialable(asked))

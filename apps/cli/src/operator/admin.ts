@@ -161,7 +161,7 @@ function meshTable(output: Shell['output'], meshes: readonly shapes.MeshState[])
   return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'DEAD LETTERS', 'SESSIONS', 'WHY'], rows)
 }
 
-/** Formats the number of dead letters. The broker stops counting at a thousand. */
+/** Formats a number of dead letters, which stops at a thousand. */
 const countOf = (deadLetters: number): string => (deadLetters < 1000 ? String(deadLetters) : '1000+')
 
 async function history(shell: Shell): Promise<void> {
@@ -184,7 +184,6 @@ async function history(shell: Shell): Promise<void> {
   )
 }
 
-/** Fetches all pages. */
 async function pages<Page extends { next: string | null }>(ask: (after?: string) => Promise<Page>): Promise<Page[]> {
   const found = [await ask()]
   for (let next = found[0]!.next; next !== null; next = found.at(-1)!.next) found.push(await ask(next))
@@ -245,10 +244,7 @@ async function invites(shell: Shell, _: object, meshId: string): Promise<void> {
   await shell.output.results(found, () => shell.output.table(['ID', 'ISSUER', 'USED', 'UNTIL (UTC)', ''], rows))
 }
 
-/**
- * Returns who issued an invite. Omits the issuer of an invite that was revoked before its first use, because it is
- * unknown.
- */
+/** Returns an invite's issuer, which is unknown if the invite was revoked unused. */
 const issuerOf = (issuer: string | null, name: string | null, usesMax: number | null): string => {
   if (issuer) return nameOrFingerprint(name, issuer)
   return usesMax === null ? '' : 'the operator'

@@ -88,7 +88,7 @@ async function begin(shell: Shell): Promise<void> {
 }
 
 /**
- * Runs `use` on a connection for operators. @throws OperatingError `database_forbids`, `database_not_migrated`,
+ * Runs `use` on an operator's connection. @throws OperatingError `database_forbids`, `database_not_migrated`,
  * DatabaseError
  */
 export async function withDatabase<T>({ settings }: Shell, use: (db: Database) => Promise<T>): Promise<T> {
@@ -102,7 +102,7 @@ export async function withDatabase<T>({ settings }: Shell, use: (db: Database) =
   }
 }
 
-/** Error sentences by SQLSTATE. */
+/** Errors by SQLSTATE. */
 const sentences: Readonly<Record<string, () => OperatingError>> = {
   '42501': () =>
     new OperatingError(

@@ -1,6 +1,6 @@
 /**
- * `list`, `redrive` and `purge` of dead letters, with the same options and output on the database (`sealpost dead`) and through
- * a broker (`sealpost admin dead`).
+ * Lists, redrives and purges dead letters, in the database (`sealpost dead`) or through a broker (`sealpost admin
+ * dead`).
  */
 
 import type { RedriveReport } from '@sealpost/operator'
@@ -16,7 +16,7 @@ import { examples, type RunAction, type Shell } from '../shell.ts'
 import { callAdmin, nameOrFingerprint } from './admin-api.ts'
 import { withDatabase } from './db.ts'
 
-/** Selects dead letters. All given conditions must match. */
+/** Selects dead letters by conditions that must all match. */
 interface DeadLetterChoice {
   readonly ids?: readonly number[]
   readonly meshId?: MeshId
@@ -32,13 +32,13 @@ interface ShownDeadLetter {
   readonly attempts: number
   readonly bytes: number | null
   readonly diedAtMs: number
-  /** The value, escaped for a table. */
+  /** Escaped for a table. */
   readonly from: string
   readonly to: string
   readonly forPrograms: object
 }
 
-/** A source of dead letters: the database, or a broker. */
+/** The database or a broker. */
 interface DeadLetterSource {
   /** The command without `sealpost`. */
   readonly name: string
@@ -127,7 +127,7 @@ const redriveFrom =
     if (words.length > 0 && done.refused.length > 0) throw notRedriven(done)
   }
 
-/** Describes the result: one line per dead letter if ids were given, otherwise one line per reason. */
+/** Describes the result: a line per dead letter with ids, otherwise per reason. */
 function wordsOf({ redriven, left, refused }: RedriveReport, areNamed: boolean): string {
   const lines = areNamed
     ? refused.map(({ id, reason }) => `${id}: ${redriveRefusals[reason]} (${reason})`)
@@ -152,7 +152,7 @@ const purgeFrom =
     if (words.length > purged) throw notAll(words.length - purged)
   }
 
-/** Returns the selection. A forgotten argument must not select all dead letters. @throws OperatingError `usage` */
+/** Returns the selection. A forgotten argument must not select everything. @throws OperatingError `usage` */
 function chosen({ name }: DeadLetterSource, words: readonly string[], options: FilterOptions): DeadLetterChoice {
   if (words.length > 0 === (options.all === true))
     throw new OperatingError('usage', 'Give the IDs of the dead letters, or --all, but not both.')

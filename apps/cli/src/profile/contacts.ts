@@ -1,6 +1,6 @@
 /**
- * Pins names to keys on first use. The profile looks a name up in the broker's directory only once. From then on, the
- * name means that key; if the directory returns another key, that is an error.
+ * Pins names to keys on first use. A name is looked up once in the broker's directory and then means that key; another
+ * key is an error.
  */
 
 import { setTimeout as delay } from 'node:timers/promises'
@@ -14,7 +14,6 @@ import { isRecord, type Profile, type ProfileKeys, readJsonFile, updateJsonFile 
 
 export class Contacts {
   readonly #path: string
-  /** The contacts as this process last read or wrote them. */
   #keys: ReadonlyMap<string, PeerKey>
 
   private constructor(path: string, keys: ReadonlyMap<string, PeerKey>) {
@@ -39,10 +38,7 @@ export class Contacts {
     return undefined
   }
 
-  /**
-   * Pins a name to the key that the directory returned. Returns true if the name was new.
-   * @throws OperatingError `key_changed`, `name_unusable`
-   */
+  /** Pins a name to a key. Returns whether the name was new. @throws OperatingError `key_changed`, `name_unusable` */
   async pin(name: string, key: PeerKey): Promise<boolean> {
     if (this.#keys.get(name) === key) return false
     if (!isUsableName(name))
@@ -60,12 +56,12 @@ export class Contacts {
     return isNew
   }
 
-  /** Replaces the key of a name, after the user has compared fingerprints. */
+  /** Replaces a name's key, after the user has compared fingerprints. */
   accept(name: string, key: PeerKey): Promise<void> {
     return this.#update((keys) => keys.set(name, key))
   }
 
-  /** Changes the contacts. Reads the file first, because other commands may have pinned names. */
+  /** Changes the contacts. Reads them first, because other commands may have pinned names. */
   async #update(change: (keys: Map<string, PeerKey>) => Map<string, PeerKey>): Promise<void> {
     const file = await updateJsonFile(this.#path, isContactsFile, (former) => ({
       version: 1,
@@ -109,8 +105,8 @@ const WITHIN_MS = 10_000
 const TURN_EVERY_MS = 20
 
 /**
- * Stores the profile's records of spaces or box keys in a file that several commands share. A command locks the file
- * only while it reads or writes. A command never overwrites newer records with older ones.
+ * Stores a profile's records of spaces or box keys in a file that commands share. Locks it only for reads and writes,
+ * and never replaces newer records by older ones.
  */
 export class SharedStore implements PeerStore {
   readonly #path: string
@@ -133,7 +129,7 @@ export class SharedStore implements PeerStore {
   }
 
   async close(): Promise<void> {
-    // Nothing to do, because the file is not locked between two calls.
+    // The file is not locked between calls.
   }
 
   async #held<T>(use: (store: PeerStore) => Promise<T>): Promise<T> {
@@ -159,13 +155,13 @@ export class SharedStore implements PeerStore {
   }
 }
 
-/** Returns the subjects of a record with their versions. A lower version never replaces a higher one. */
+/** Returns the versions of a record's subjects; a lower version never replaces a higher one. */
 function versionsOf(record: StoreRecord | null): [string, number][] {
   if (record?.kind === 'entry') return [[`${record.space}/${record.keyHash}`, record.revision]]
   return record?.kind === 'keyEpoch' ? [[record.peer, record.boxEpoch]] : []
 }
 
-/** Opens the profile's store of box-key epochs. The caller must close it last. @throws SealpostError from the store */
+/** Opens the profile's box-key epochs, to be closed last. @throws SealpostError from the store */
 export function openProfileKeyEpochs(
   profile: Profile,
   { identity, formerKeys }: Pick<ProfileKeys, 'identity' | 'formerKeys'>,

@@ -73,8 +73,8 @@ async function rotateIdentity(shell: Shell): Promise<void> {
 }
 
 /**
- * If the reply to a rotation was lost, the broker may only know the next key. If it refuses the former key and accepts
- * the next one, the rotation succeeded.
+ * If a rotation's reply was lost, retries with the next key: if the broker accepts it and refuses the former, the
+ * rotation succeeded.
  */
 async function retryWithNextKeys(shell: Shell, error: { code?: string }): Promise<PeerKey> {
   const { profile } = shell

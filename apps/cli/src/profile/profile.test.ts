@@ -139,7 +139,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 const file = join(folder, 'passphrase')
 writeFileSync(file, 'from the file\r\nsecond line\n')
 
-/** Simulates a user who types these inputs in order, and records the prompts. */
+/** Simulates a user who types these inputs, and records the prompts. */
 function person(...typed: string[]) {
   const asked: string[] = []
   const terminal = async (prompt: string) => {

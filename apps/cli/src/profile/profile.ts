@@ -39,14 +39,13 @@ import {
 import type { Settings } from '../settings.ts'
 
 interface PassphraseSources {
-  /** A file with the passphrase in its first line. */
+  /** A file with the passphrase on its first line. */
   readonly file?: string | undefined
   readonly fromEnvironment?: string | undefined
-  /** Null if there is no terminal. */
+  /** Null without a terminal. */
   readonly terminal?: PassphraseTerminal | null
 }
 
-/** Prompts for input without echo. */
 type PassphraseTerminal = (prompt: string) => Promise<string>
 
 export class Passphrase {
@@ -96,7 +95,7 @@ export class Passphrase {
   }
 }
 
-/** Returns a prompt for passphrases; null unless stdin and stderr are a terminal. `signal` aborts the prompt. */
+/** Returns a prompt for passphrases, if stdin and stderr are a terminal. `signal` aborts it. */
 export function platformTerminal(signal: AbortSignal): PassphraseTerminal | null {
   return process.stdin.isTTY && process.stderr.isTTY ? (prompt) => typedUnseen(prompt, signal) : null
 }
@@ -106,7 +105,7 @@ async function typedUnseen(prompt: string, signal: AbortSignal): Promise<string>
   const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true })
   const interrupt = new AbortController()
   lines.once('SIGINT', () => interrupt.abort())
-  process.stderr.write(prompt) // from here on, the terminal shows no input
+  process.stderr.write(prompt) // the terminal now shows no input
   try {
     return await lines.question('', { signal: AbortSignal.any([signal, interrupt.signal]) })
   } catch {
@@ -129,7 +128,7 @@ const TURN_WITHIN_MS: Millis = 10_000
 const TURN_EVERY_MS: Millis = 20
 
 /**
- * Reads a JSON file. Returns undefined if the file does not exist.
+ * Reads a JSON file; undefined if it does not exist.
  * @throws OperatingError `file_unreadable`, `file_malformed`
  */
 export async function readJsonFile<T>(path: string, isWhole: (value: unknown) => value is T): Promise<T | undefined> {
@@ -154,7 +153,7 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
     } finally {
       await file.close()
     }
-    await chmod(fresh, 0o600) // a temporary file left by a crash may have other permissions
+    await chmod(fresh, 0o600) // a crash may have left a temporary file with other permissions
     await rename(fresh, path)
   } catch (cause) {
     throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
@@ -162,10 +161,9 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
 }
 
 /**
- * Changes the current contents of a file under a lock, so that concurrent commands do not overwrite each other's
- * changes.
+ * Changes a file under a lock, so that concurrent commands lose no changes.
  * @returns the new contents
- * @throws the errors of `readJsonFile`, `writeJsonFile` and `change`; the file is then unchanged
+ * @throws the errors of `readJsonFile`, `writeJsonFile` and `change`, after which the file is unchanged
  */
 export async function updateJsonFile<T extends object>(
   path: string,
@@ -191,7 +189,7 @@ async function takeTurn(path: string): Promise<StoreLock> {
       if (!isBusy || performance.now() > lateMs)
         throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
     }
-    await delay(TURN_EVERY_MS * (1 + Math.random())) // random, because two concurrent commands may both have backed off
+    await delay(TURN_EVERY_MS * (1 + Math.random())) // random, because two commands may both have backed off
   }
 }
 
@@ -203,7 +201,7 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    return undefined // the caller reports the file as malformed, with its path
+    return undefined // the caller reports the malformed file with its path
   }
 }
 
@@ -230,7 +228,7 @@ export class Profile {
   /** Cached, because opening a locked file is slow. */
   #opened: Promise<OpenedKeyFile> | null = null
 
-  /** Returns the profile of this name, which may not exist. @throws OperatingError `usage` for an invalid name */
+  /** Returns the profile, which may not exist. @throws OperatingError `usage` for an invalid name */
   constructor(settings: Pick<Settings, 'home'>, name: string, passphrase = new Passphrase({})) {
     if (!/^[a-z0-9][a-z0-9._-]{0,63}$/i.test(name))
       throw new OperatingError(
@@ -272,12 +270,9 @@ export class Profile {
     return this.#writeNewKeys(null)
   }
 
-  /**
-   * Generates the profile's keys and locks them with a passphrase. @throws the errors of `makeKeys` and
-   * `Passphrase.choose`
-   */
+  /** Generates keys and locks them with a passphrase. @throws the errors of `makeKeys` and `Passphrase.choose` */
   async makeLockedKeys(): Promise<Identity> {
-    if (this.hasKeys) return this.makeKeys() // an existing key file is refused before the prompt
+    if (this.hasKeys) return this.makeKeys() // refuse an existing key file before the prompt
     return this.#writeNewKeys({ passphrase: await this.#passphrase.choose() })
   }
 
@@ -298,8 +293,8 @@ export class Profile {
   }
 
   /**
-   * Replaces the contents of the key file. A locked file stays locked. @throws OperatingError `key_file_unwritable`,
-   * and the errors of `readKeys`
+   * Replaces the key file's contents. A locked file stays locked. @throws OperatingError `key_file_unwritable`, and the
+   * errors of `readKeys`
    */
   async replaceKeys(contents: PeerKeyFile): Promise<void> {
     const { isLocked } = await this.#openKeyFile()
@@ -308,7 +303,7 @@ export class Profile {
     this.#opened = null
   }
 
-  /** Returns the next identity if a rotation has not been completed. */
+  /** Returns the next identity of an unfinished rotation. */
   async findNextKeys(): Promise<PeerKeyFile | null> {
     if (!existsSync(this.#nextKeyFile)) return null
     const { contents } = await readKeyFile(this.#nextKeyFile, () => this.#passphrase.get())
@@ -320,7 +315,7 @@ export class Profile {
     await replaceKeyFile(this.#nextKeyFile, contents, isLocked ? { passphrase: await this.#passphrase.get() } : null)
   }
 
-  /** Replaces the profile's identity with the next one. Call once the broker has accepted the rotation. */
+  /** Replaces the identity by the next one. Call once the broker has accepted the rotation. */
   async promoteNextKeys(): Promise<void> {
     await rename(this.#nextKeyFile, this.keyFile)
     this.#opened = null
@@ -357,7 +352,6 @@ export class Profile {
     throw new OperatingError('key_file_wrong_kind', `The file ${this.keyFile} is not the key file of a peer.`)
   }
 
-  /** Reads the profile's membership. @throws OperatingError `not_joined` */
   async readMembership(): Promise<Membership> {
     const membership = await this.findMembership()
     if (membership) return membership
@@ -367,7 +361,7 @@ export class Profile {
     )
   }
 
-  /** Returns the profile's membership, if it has joined a mesh. `url` is an address of the current cell. */
+  /** Returns the membership, if the profile has joined a mesh. `url` is the current cell's. */
   async findMembership(): Promise<Membership | undefined> {
     const kept = await this.#findKeptMembership()
     if (!kept) return undefined
@@ -375,19 +369,19 @@ export class Profile {
     return { url, brokerKey, meshId, name }
   }
 
-  /** Returns all known addresses: those of the current cell first. @throws OperatingError `not_joined` */
+  /** Returns all known addresses, the current cell's first. @throws OperatingError `not_joined` */
   async readUrls(): Promise<string[]> {
     await this.readMembership()
     const { cell = [], url } = (await this.#findKeptMembership())!
     return [...new Set([...cell, url])]
   }
 
-  /** Returns the address from the invite. It is used if the current cell does not respond. */
+  /** Returns the invite's address, for when the current cell does not respond. */
   async readFirstUrl(): Promise<string | undefined> {
     return (await this.#findKeptMembership())?.url
   }
 
-  /** Stores the addresses of the current cell, or none if the mesh is back at its first address. */
+  /** Stores the current cell's addresses; none at the first address. */
   async writeCell(cell: readonly string[]): Promise<void> {
     const kept = await this.#findKeptMembership()
     if (kept && `${kept.cell ?? []}` !== `${cell}`) await writeJsonFile(this.membershipFile, { ...kept, cell })
@@ -402,7 +396,7 @@ export class Profile {
     await writeJsonFile(this.membershipFile, membership)
   }
 
-  /** Returns the status that each session sends. */
+  /** Returns the status for each session. */
   readStatus(): Promise<SavedStatus | undefined> {
     return readJsonFile(this.statusFile, isStatus)
   }
@@ -430,13 +424,13 @@ export class Profile {
   }
 }
 
-/** Generates the profile's keys unless they exist. @returns the profile's public key */
+/** Generates the profile's keys unless they exist. @returns the public key */
 export async function ensureKeys(profile: Profile): Promise<PeerKey> {
   const identity = profile.hasKeys ? (await profile.readKeys()).identity : await profile.makeKeys()
   return identity.signing.publicKey
 }
 
-/** Returns the account name without the characters that a member name can't contain. */
+/** Returns the account name without characters that names can't contain. */
 export function userName(account = userInfo().username): string {
   const given = account
     .replace(/[^ -~]|[/,*()]/g, '')

@@ -1,4 +1,4 @@
-/** `sealpost status` shows the profile's peer and its connection, or sets its status. */
+/** `sealpost status` shows the profile's peer and connection, or sets its status. */
 import { fingerprint } from '@sealpost/identity'
 import { AVAILABILITIES } from '@sealpost/protocol'
 import { type Availability, validateStatus } from '@sealpost/sdk'
@@ -33,7 +33,7 @@ function status(shell: Shell, _: object, availability?: Availability, summary = 
   return availability ? setStatus(shell, { availability, summary }) : show(shell)
 }
 
-/** Stores the status in the profile. The current session and later sessions send it. */
+/** Stores the status for this and later sessions. */
 async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
   await shell.profile.readMembership()
   validateStatus(status)
@@ -44,7 +44,7 @@ async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
   else output.info(isTold ? `your status is ${status.availability}` : `${status.availability}, while you are connected`)
 }
 
-/** Returns whether another command held the session and sent the status. */
+/** Returns whether another command's session has sent the status. */
 async function updateRunningSession({ profile }: Shell, status: SavedStatus): Promise<boolean> {
   const daemon = await startSessionDaemon(profile)
   if (daemon) {

@@ -1,7 +1,4 @@
-/**
- * Defines the calls that commands make to the profile's peer, regardless of which command holds the session. All values
- * are JSON.
- */
+/** Defines commands' calls to the profile's peer, whichever command holds the session. Values are JSON. */
 import type {
   ConsentState,
   ConsentUpdate,
@@ -41,7 +38,6 @@ export interface SendParams extends Outgoing {
 
 interface RequestParams extends SendParams {
   readonly timeoutMs: number
-  /** Whether to send the request only if the peer is online. */
   readonly ifOnline: boolean
   /** The folder for the reply's file, as an absolute path. */
   readonly folder?: string
@@ -52,14 +48,13 @@ export interface RequestResult {
   readonly sender: PeerKey
   readonly sentAtMs: number
   readonly bodyBase64: string
-  /** Whether the other peer reports that the request failed. */
   readonly isError: boolean
   readonly file: FileForPrograms | null
-  /** What happened to the reply's file. Unless it was saved, the reply is redelivered as a message. */
+  /** What happened to the reply's file. Unless it was saved, the reply is redelivered. */
   readonly outcome: FileOutcome
 }
 
-/** All members, and the presence of those that are online. */
+/** All members, and presence of those online. */
 export interface Directory {
   readonly members: readonly MemberEntry[]
   readonly online: readonly PresenceEntry[]
@@ -69,18 +64,14 @@ export type Durability = 'fsync' | 'degraded'
 
 interface SessionFacts {
   readonly durability: Durability
-  /** The number of unacknowledged sends. */
   readonly waiting: number
 }
 
 export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
-  /** Resolves when the profile has stored the message. It is then sent exactly once, now or later. */
+  /** Resolves when the profile has stored the message, which is then sent exactly once. */
   enqueue(params: SendParams): Promise<null>
-  /** Resolves when the broker has stored the message. */
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
-  /** Resolves with the other peer's reply. */
   request(params: RequestParams): Promise<RequestResult>
-  /** Sets the status for this session. */
   setStatus(status: Status): Promise<null>
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
@@ -89,19 +80,18 @@ export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
   consent(update: ConsentUpdate): Promise<ConsentState>
   /** Resolves with the epoch of the new key. */
   rotateBoxKey(params: null): Promise<number>
-  /** Resolves with the new identity key; then the session ends. */
+  /** Resolves with the new identity key, before the session ends. */
   rotateIdentity(params: null): Promise<PeerKey>
-  /** Resolves when the session is connected. */
+  /** Resolves once the session is connected. */
   sessionFacts(params: null): Promise<SessionFacts>
 }
 
-/** The rotations, which change the key file. Only the profile can open that file. */
+/** The rotations, which change the key file that only the profile can open. */
 export interface Rotations {
   boxKey(): Promise<number>
   identity(): Promise<PeerKey>
 }
 
-/** The parts of a profile that calls use. */
 interface CallDependencies {
   readonly online: Promise<Durability>
   readonly rotate: Rotations
@@ -212,11 +202,11 @@ interface GroupChange extends MemberListChange {
 
 interface GroupSendParams extends Outgoing {
   readonly group: GroupId
-  /** Whether to record the message in the group's history. */
+  /** Whether the group's history records the message. */
   readonly isKept: boolean
 }
 
-/** `code`: why the message was not stored for this member; null if it was stored. */
+/** `code`: why the message was not stored for this member; null if it was. */
 export interface MemberResult {
   readonly peer: PeerKey
   readonly code: SealpostCode | null
@@ -228,11 +218,10 @@ interface GroupCalls {
   createGroup(params: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
   changeGroup(params: GroupChange): Promise<GroupFacts>
   deleteGroup(params: { group: GroupId }): Promise<null>
-  /** Resolves when the broker has stored or refused the message for each member. */
+  /** Resolves with each member's outcome. */
   sendToGroup(params: GroupSendParams): Promise<readonly MemberResult[]>
 }
 
-/** Opens the state of a group for the duration of a call. */
 type WithStateOf = <T>(group: GroupId, use: (state: State) => Promise<T>) => Promise<T>
 
 function groupCallsOf(peer: Peer, withStateOf: WithStateOf): GroupCalls {
@@ -256,10 +245,7 @@ function groupCallsOf(peer: Peer, withStateOf: WithStateOf): GroupCalls {
   }
 }
 
-/**
- * Finds the group that an argument identifies by name or by its id of 32 hex digits.
- * @throws OperatingError `unknown_group`, `group_ambiguous`
- */
+/** Finds a group by name or id (32 hex digits). @throws OperatingError `unknown_group`, `group_ambiguous` */
 export function findGroup(groups: readonly GroupFacts[], word: string): GroupFacts {
   const [group, ...others] = groups.filter(({ id, name }) => id === word || name === word)
   if (!group)
@@ -309,10 +295,7 @@ function poolCallsOf(peer: Peer): PoolCalls {
   }
 }
 
-/**
- * Finds the pool that an argument identifies by name or by its id of 64 hex digits.
- * @throws OperatingError `unknown_pool`, `pool_ambiguous`
- */
+/** Finds a pool by name or id (64 hex digits). @throws OperatingError `unknown_pool`, `pool_ambiguous` */
 export function findPool<P extends Pick<PoolFacts, 'id' | 'name'>>(pools: readonly P[], word: string): P {
   const [pool, ...others] = pools.filter(({ id, name }) => id === word || name === word)
   if (!pool) throw new OperatingError('unknown_pool', 'There is no pool with this name or id in this mesh.')
@@ -343,7 +326,6 @@ export interface MemberListChange {
   readonly remove: readonly PeerKey[]
 }
 
-/** Returns the changed list. */
 async function changeMemberList<Id extends string>(
   roster: EditableMemberList<Id>,
   { add, remove }: MemberListChange,

@@ -1,7 +1,6 @@
 /**
- * Opens the session of the profile's peer, for every command that talks to the broker. The profile stores unsent and
- * received messages. So a message is sent later if the broker is unavailable, and a received message is shown only
- * once.
+ * Opens the session of the profile's peer for every command that talks to the broker. The profile stores messages, so
+ * that none is lost or shown twice.
  */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -21,21 +20,21 @@ import { callSessionDaemon, isDaemonGone, type SessionDaemon, startSessionDaemon
 
 export interface PeerSession extends JoinedProfile, AsyncDisposable {
   readonly peer: Peer
-  /** Rejects with the reason when the peer ends permanently. */
+  /** Rejects when the peer ends for good. */
   readonly failed: Promise<never>
 }
 
 /** The time limit of a single call. */
 export const REACH_WITHIN_MS = 10_000
-/** How long an ending command waits for the calls of other commands. */
+/** How long an ending command waits for others' calls. */
 const GRACE_MS = 2_000
-/** How long a long-running command waits for a short one of the same profile. */
+/** How long a long-running command waits for a short one of the profile. */
 const PASSING_MS = 5_000
 const RETRY_EVERY_MS = 100
 
 /**
- * Opens the session of this profile for the duration of a command, even if the broker is unavailable. Other commands
- * use it through the daemon. If another command holds the session, waits for it until `patience` ends, by default 5 s.
+ * Opens the profile's session for a command, even without a broker. Other commands use it through the daemon. Waits for
+ * another holder until `patience` ends, by default 5 s.
  * @throws OperatingError `profile_in_use`, and the errors of `readJoinedProfile` and the store
  */
 export async function openSession(shell: Shell, options: SessionOptions = {}): Promise<PeerSession> {
@@ -65,7 +64,7 @@ function inUse({ name }: Profile): OperatingError {
 type CallResult<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>
 
 /**
- * Makes one call: through the session of another command if there is one, otherwise in a new session.
+ * Makes a call, through another command's session or a new one.
  * @throws OperatingError `unreachable` after `withinMs`, and the errors of `openSession` and the call
  */
 export async function callPeer<M extends keyof PeerCalls>(
@@ -82,7 +81,7 @@ export async function callPeer<M extends keyof PeerCalls>(
       await using session = await openAt(daemon, { shell, place, credit })
       patience.begin()
       const answer = session.calls[method](params as never) as CallResult<M>
-      // A session that ends together with the reply has not failed.
+      // A session that ends with this reply has not failed.
       const ended = method === 'rotateIdentity' ? [] : [session.failed]
       return await abortable(Promise.race([answer, session.distrusted, ...ended]), signal)
     }
@@ -96,7 +95,7 @@ export async function callPeer<M extends keyof PeerCalls>(
   }
 }
 
-/** Limits how long a command waits. The time needed to open locked keys does not count. */
+/** Limits how long a command waits, without the time to open locked keys. */
 class Patience implements Disposable {
   readonly #controller = new AbortController()
   readonly #withinMs: Millis
@@ -125,13 +124,13 @@ function unreachable(): OperatingError {
 
 interface OpenedSession extends PeerSession {
   readonly calls: PeerCalls
-  /** Rejects if the platform does not trust the broker's certificate, because the peer would retry forever. */
+  /** Rejects on an untrusted certificate, with which the peer would retry forever. */
   readonly distrusted: Promise<never>
 }
 
 interface Terms {
   readonly credit?: number
-  /** Messages sealed earlier than this are rejected. */
+  /** The maximum age of messages; older ones are rejected. */
   readonly maxAgeSeconds?: number | undefined
 }
 
@@ -154,7 +153,7 @@ async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSecon
     const store = await openFileStore(join(shell.profile.folder, 'messages'))
     const online = Promise.withResolvers<Durability>()
     const distrusted = Promise.withResolvers<never>()
-    distrusted.promise.catch(() => undefined) // single calls await the result
+    distrusted.promise.catch(() => undefined) // single calls await it
     const news = peerEventReporter(shell.output, place.contacts)
     const onEvent = (event: PeerEvent) => {
       if (event.type === 'connected') online.resolve(event.durability)
@@ -204,7 +203,7 @@ async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSecon
   }
 }
 
-/** Stores the cell's addresses for HTTP commands and invites. The peer has them in its own store. */
+/** Stores the cell's addresses for HTTP commands and invites; the peer has its own copy. */
 async function noteCell({ profile, output }: Shell, cell: readonly string[]): Promise<void> {
   await profile.writeCell(cell).catch((error: Error) => output.warn(error.message))
 }
@@ -235,8 +234,8 @@ interface JoinedProfile {
 }
 
 /**
- * Reads the keys and the membership of the profile. @throws OperatingError `profile_missing`, `not_joined`, and the
- * errors of reading the profile's files
+ * Reads the profile's keys and membership. @throws OperatingError `profile_missing`, `not_joined`, and the errors of
+ * reading the profile's files
  */
 export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfile> {
   const membership = await profile.readMembership()
@@ -244,9 +243,8 @@ export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfi
 }
 
 /**
- * Rotates the box key, and writes the next key to disk before anyone can seal to it. A repeated call after a crash or a
- * lost reply continues with the same key.
- * @returns the epoch of the new key
+ * Rotates the box key, which is on disk before anyone can seal to it. A repeated call continues with the same key.
+ * @returns its epoch
  * @throws the errors of `Peer.lookup`, `Peer.rotateBoxKey` and writing the key file
  */
 export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number> {
@@ -259,8 +257,8 @@ export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number
 }
 
 /**
- * Rotates the identity key. Until the broker has accepted the next identity, it is in a file next to the key file. A
- * repeated call after a crash or a lost reply continues with the same identity.
+ * Rotates the identity key, which is in its own file until the broker has accepted it. A repeated call continues with
+ * the same identity.
  * @throws the errors of `Peer.lookup`, `Peer.rotateIdentity` and writing the key file
  */
 export async function rotateIdentity(profile: Profile, peer: Peer): Promise<PeerKey> {

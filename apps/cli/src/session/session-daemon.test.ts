@@ -28,7 +28,7 @@ afterEach(async () => {
 const params = { to: 'ab'.repeat(32) as PeerKey, bodyBase64: 'AA==', priority: 'next', ttlSeconds: 0 } as const
 const receipt = { envelopeId: 'cd'.repeat(16) as EnvelopeId, isDuplicate: false }
 
-/** Returns calls with only `send`, because these tests call nothing else. */
+/** Returns calls with only `send`, the only one that these tests make. */
 const callsWith = (send: PeerCalls['send']) => ({ send }) as PeerCalls
 
 test('one process holds the daemon and answers the others, including those that called before it was ready', async () => {
@@ -100,7 +100,7 @@ test('the socket of a killed holder is taken over', async () => {
   const path = join(profile.folder, 'session.sock')
   const holder = createServer().listen(path)
   await once(holder, 'listening')
-  await rename(path, `${path}.left`) // a killed process would leave the file, but a closed server removes it
+  await rename(path, `${path}.left`) // keeps the file, as a kill would; a closed server removes it
   holder.close()
   await once(holder, 'close')
   await rename(`${path}.left`, path)

@@ -1,8 +1,7 @@
 /**
  * Shares a profile's session between commands. A key has only one session, so a second command would end the session of
- * the first. Instead, the first command holds the profile's daemon, a Unix socket in its folder, and executes the calls
- * of the others. Only the holder of a lock creates or removes the socket, and only the owner of the folder (0700) can
- * connect to it.
+ * the first. Instead, the first one executes the others' calls through a Unix socket in the profile's folder (0700),
+ * which only the holder of a lock creates or removes.
  */
 import { rename, rm } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
@@ -18,9 +17,9 @@ type Params<M extends Method> = Parameters<PeerCalls[M]>[0]
 type Result<M extends Method> = Awaited<ReturnType<PeerCalls[M]>>
 
 export interface SessionDaemon {
-  /** Serves calls, including those that are already waiting. */
+  /** Serves calls, also those already waiting. */
   serve(calls: PeerCalls): void
-  /** Accepts no more calls. Resolves once all accepted calls have been answered. */
+  /** Accepts no more calls. Resolves once all accepted ones are answered. */
   endCalls(): Promise<void>
   /** Releases the daemon. Call after `endCalls`. */
   release(): Promise<void>
@@ -38,7 +37,7 @@ export async function startSessionDaemon(profile: Profile): Promise<SessionDaemo
   ready.promise.catch(() => undefined) // each call reports the error
   const server = createServer((request, response) => void respond(request, response, ready.promise))
   try {
-    await rm(path, { force: true }) // the socket was left behind by a killed process
+    await rm(path, { force: true }) // a killed process may have left the socket
     await listen(server, path)
   } catch (cause) {
     await lock.release()
@@ -72,9 +71,9 @@ function unwritable({ folder }: Profile, cause: unknown): OperatingError {
 }
 
 /**
- * Calls the process that holds the daemon.
- * @throws OperatingError `daemon_gone` if no process accepted the call, `maybe_sent` if that is unknown, and the errors
- * of the call
+ * Calls the daemon.
+ * @throws OperatingError `daemon_gone` if no process accepted the call, `maybe_sent` if one may have, and the errors of
+ * the call
  */
 export async function callSessionDaemon<M extends Method>(
   profile: Profile,
@@ -87,12 +86,12 @@ export async function callSessionDaemon<M extends Method>(
   throw new OperatingError(code, message, { retryable: isRetryable })
 }
 
-/** Returns whether no process accepted the call, because the daemon's holder has ended. */
+/** Returns whether no process accepted the call, because the holder has ended. */
 export function isDaemonGone(error: unknown): boolean {
   return error instanceof OperatingError && error.code === 'daemon_gone'
 }
 
-const PATH_BYTES_MAX = 103 // the shortest path limit of all platforms
+const PATH_BYTES_MAX = 103 // the shortest limit of all platforms
 
 function socketPath(profile: Profile): string {
   const path = join(profile.folder, 'session.sock')
@@ -119,13 +118,13 @@ async function close(server: Server, path: string): Promise<void> {
 }
 
 /**
- * Removes the socket, then serves the clients that connected before. An aborted client would not know whether its call
- * was executed.
+ * Removes the socket, then serves the clients already connected. Without a reply, they would not know whether their
+ * call was executed.
  */
 async function serveWaitingClients(path: string): Promise<void> {
   const hidden = join(dirname(path), 'session.closing')
   await rename(path, hidden)
-  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // this request is queued after all of them
+  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // queued behind all waiting clients
   await rm(hidden)
 }
 

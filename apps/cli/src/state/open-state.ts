@@ -11,17 +11,14 @@ import { OperatingError } from '@sealpost/std'
 import { openProfileKeyEpochs, SharedStore } from '../profile/contacts.ts'
 import type { Shell } from '../shell.ts'
 
-/** Returns the mesh's addresses and the profile's identity. @throws OperatingError `profile_missing`, `not_joined` */
+/** Returns the mesh's addresses and the identity. @throws OperatingError `profile_missing`, `not_joined` */
 export async function meshPlaceOf({ profile }: Shell): Promise<SpaceOptions> {
   const { brokerKey, meshId } = await profile.readMembership()
   const { identity } = await profile.readKeys()
   return { url: await profile.readUrls(), brokerKey, meshId, identity }
 }
 
-/**
- * Opens the state for a call, and closes it afterwards.
- * @throws SealpostError `space_unknown`, and errors that show that the broker cheats
- */
+/** Opens the state for a call. @throws SealpostError `space_unknown`, and errors that show that the broker cheats */
 export async function withStateAt<T>(shell: Shell, place: SpaceOptions, use: (state: State) => Promise<T>): Promise<T> {
   const keys = await shell.profile.readKeys()
   const { formerBoxKeys, formerKeys } = keys
@@ -53,7 +50,7 @@ export async function declareSpace(shell: Shell, place: SpaceOptions, terms: Spa
   }
 }
 
-/** How long a command waits for a broker that does not respond to HTTP requests. */
+/** How long a command waits for a broker that does not respond over HTTP. */
 export const HTTP_PATIENCE_MS = 30_000
 
 const requestsOf = ({ signal }: Shell) => ({ patienceMs: HTTP_PATIENCE_MS, signal })

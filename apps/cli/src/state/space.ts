@@ -58,10 +58,7 @@ async function open(shell: Shell, options: OpenOptions): Promise<void> {
   await show(shell, group)
 }
 
-/**
- * Returns the current terms. Terms that the command does not mention keep their values, so that a change does not
- * reveal history to new members.
- */
+/** Returns the current terms, so that unmentioned ones keep their values. */
 async function standingTerms(shell: Shell, group: string | undefined): Promise<SpaceTerms> {
   try {
     const { historyFor, keepSeconds, keepBytes, keepsMessages } = await withState(shell, group, async (state) => {

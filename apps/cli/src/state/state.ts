@@ -1,6 +1,6 @@
 /**
- * `sealpost state` and `sealpost history` show and change the values that a mesh or a group shares, and show their
- * history. The broker can read neither keys nor values.
+ * `sealpost state` and `sealpost history` show and change a mesh's or group's values and show their history, which the
+ * broker can't read.
  */
 import type { GroupId } from '@sealpost/sdk'
 import type { HistoryEvent, SpaceOptions, State, StateEntry } from '@sealpost/sdk/state'
@@ -130,7 +130,7 @@ function replayCommand(run: RunAction): Command {
     )
 }
 
-/** Prints all entries: as a table at the end or, with `--json`, each one as it arrives. */
+/** Prints all entries: as a table or, with `--json`, each as it arrives. */
 async function showAll(shell: Shell, entries: AsyncIterable<StateEntry>): Promise<void> {
   const { output } = shell
   const contacts = await Contacts.read(shell.profile.contactsFile)
@@ -215,7 +215,7 @@ export function historyCommand(run: RunAction): Command {
 
 const INDENT = '    '
 
-/** Formats an event as JSON. `at` is in UTC with microseconds; values are `text` or `bodyBase64`. */
+/** Formats an event as JSON. `at` is in UTC with microseconds, values are `text` or `bodyBase64`. */
 function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
   const { type, seq, author, sentAtMs } = event
   const common = { type, seq, at: instantText(event.atUs), author, name: contacts.nameOf(author) ?? null, sentAtMs }
@@ -263,15 +263,12 @@ export function instantText(us: number): string {
 
 export const GROUP_OPTION = ['-g, --group <GROUP>', 'use this group (name or id) instead of the mesh'] as const
 
-/**
- * Returns the place of a mesh's or a group's space. @throws OperatingError `unknown_group`, and the errors of
- * `meshPlaceOf`
- */
+/** Returns a mesh's or group's space. @throws OperatingError `unknown_group`, and the errors of `meshPlaceOf` */
 export async function spacePlaceOf(shell: Shell, group: string | undefined): Promise<SpaceOptions> {
   return { ...(await meshPlaceOf(shell)), ...(group !== undefined && { group: await groupIdOf(shell, group) }) }
 }
 
-/** Opens the state of a mesh or a group for a call. @throws the errors of `spacePlaceOf` and `withStateAt` */
+/** Opens a mesh's or group's state for a call. @throws the errors of `spacePlaceOf` and `withStateAt` */
 export async function withState<T>(
   shell: Shell,
   group: string | undefined,

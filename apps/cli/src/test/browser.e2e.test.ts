@@ -1,4 +1,4 @@
-/** Tests that a user at the demo page and an agent behind `sealpost mcp` exchange messages through one broker. */
+/** Tests that a user at the demo page and an agent behind `sealpost mcp` exchange messages. */
 import { chromiumPath, openBrowser, Person } from '@sealpost/ui/testing'
 import { expect, test } from 'vitest'
 import { AS_ALICE, letIn, Machine, startUp } from './cli.ts'

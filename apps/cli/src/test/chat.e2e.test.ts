@@ -1,6 +1,4 @@
-/**
- * Tests that two peers can chat through a broker that dies between messages, and that no message is lost or duplicated.
- */
+/** Tests that peers chat through a broker that dies in between, without lost or repeated messages. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Profile } from '../profile/profile.ts'
 import { startSessionDaemon } from '../session/session-daemon.ts'
@@ -54,7 +52,7 @@ test('two chats lose and duplicate nothing while the broker is killed and restar
   expect([(await alice.ended()).code, (await bob.ended()).code]).toEqual([0, 0])
   expect(textsOf(alice)).toEqual(said.bob)
   expect(textsOf(bob)).toEqual(said.alice)
-  // Nor does any message remain for the next process.
+  // No message is left for the next process.
   for (const [profile, from, to] of [
     ['default', 'bob', 'alice'],
     ['bob', 'default', 'bob'],

@@ -1,4 +1,4 @@
-/** For tests: runs commands as processes with their own profiles, or in the process of the test. */
+/** Runs commands for tests, as processes with their own profiles or in the test's process. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -34,12 +34,12 @@ export class Machine implements AsyncDisposable {
     this.#program = program
   }
 
-  /** `program` is the command that runs `sealpost`. */
+  /** `program`: the command that runs `sealpost`. */
   static async make(program: readonly string[] = SOURCE): Promise<Machine> {
     return new Machine(await mkdtemp(join(tmpdir(), 'sealpost-cli-')), program)
   }
 
-  /** Starts a machine that runs `sealpost up` as Alice, and enrols more members. */
+  /** Returns a machine that runs `sealpost up` as Alice, with more members. */
   static async withBroker(...names: string[]): Promise<Machine> {
     const machine = await Machine.make()
     await startUp(machine, AS_ALICE)
@@ -88,7 +88,7 @@ export class Running {
   constructor(program: readonly string[], words: readonly string[], env: Record<string, string>) {
     this.#name = `sealpost ${words.join(' ')}`
     this.child = spawn(program[0]!, [...program.slice(1), ...words], { env, stdio: ['pipe', 'pipe', 'pipe'] })
-    this.child.stdin!.on('error', () => undefined) // the command may end before it has read its input
+    this.child.stdin!.on('error', () => undefined) // the command may end before it reads its input
     this.child.stdout!.setEncoding('utf8').on('data', (stdout: string) => this.#heard({ stdout }))
     this.child.stderr!.setEncoding('utf8').on('data', (stderr: string) => this.#heard({ stderr }))
     this.#closed = once(this.child, 'close').then(() => {
@@ -111,7 +111,7 @@ export class Running {
     this.child.stdin!.end()
   }
 
-  /** Resolves with the first truthy value of the condition. */
+  /** Resolves with the condition's first truthy value. */
   async until<T>(claim: string, condition: (self: Running) => T): Promise<NonNullable<T>> {
     const giveUp = Promise.withResolvers<never>()
     const told = () => `${this.#name}: ${claim}\nstdout: ${this.stdout}\nstderr: ${this.stderr}`
@@ -172,7 +172,7 @@ export async function startUp(machine: Machine, words: readonly string[] = [], e
   return { process: up, facts, brokerPid: () => (JSON.parse(up.lines.at(-1)!) as UpFacts).pid }
 }
 
-/** Returns the URL of the database with its owner's login, as `up` prints it. */
+/** Returns the database URL with its owner's login, as `up` prints it. */
 export async function ownerUrl({ facts }: Up): Promise<string> {
   const password = (await Bun.file(join(facts.folder, 'postgres/password')).text()).trim()
   return `postgres://sealpost:${password}@127.0.0.1:${facts.postgresPort}/postgres`
@@ -189,7 +189,7 @@ export async function letIn(machine: Machine, name: string): Promise<void> {
 
 type Printed = Pick<Ended, 'stdout'>
 
-/** Returns the only object that a command with `--json` has printed. */
+/** Returns the only object that `--json` has printed. */
 export const jsonOf = ({ stdout }: Printed) => JSON.parse(stdout)
 
 /** Returns every object that a command with `--json` has printed. */
@@ -200,7 +200,7 @@ export const jsonLinesOf = ({ stdout }: Printed): any[] =>
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line))
 
-/** Returns the error that a command with `--json` has reported on its last line. */
+/** Returns the error on the last line of `--json`. */
 export const errorOf = ({ stderr }: Pick<Ended, 'stderr'>): { code: string; message: string } =>
   JSON.parse(stderr.trim().split('\n').at(-1)!).error
 

@@ -1,4 +1,4 @@
-/** Tests one user on several machines, with the command line. */
+/** Tests a user with several machines. */
 import { beforeEach, expect, test } from 'vitest'
 import { failureOf, jsonLinesOf, jsonOf, Machine } from './cli.ts'
 

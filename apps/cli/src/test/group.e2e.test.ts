@@ -76,7 +76,7 @@ test('impossible pool commands are refused with a reason', async () => {
   expect(await code('pool', 'send', 'nobody', 'x')).toEqual([3, 'unknown_pool'])
   const unheard = await machine.run(['listen', '--pool', 'nobody', '--json'])
   expect([unheard.code, unheard.stdout]).toEqual([3, ''])
-  expect(JSON.parse(unheard.stderr)).toMatchObject({ error: { code: 'unknown_pool' } }) // the command prints nothing before this error
+  expect(JSON.parse(unheard.stderr)).toMatchObject({ error: { code: 'unknown_pool' } }) // nothing precedes the error
   await machine.run(['pool', 'create', 'crew', 'bob'])
   expect(await code('pool', 'send', 'crew', 'x')).toEqual([2, 'pool_ambiguous'])
 })

@@ -1,7 +1,4 @@
-/**
- * Tests commands that use HTTP while the broker is suspended: its port accepts connections, but no response ever
- * arrives.
- */
+/** Tests commands over HTTP with a suspended broker, which never responds. */
 import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
@@ -31,7 +28,7 @@ test('a command ends with unreachable after its time limit', async () => {
   expect([code, JSON.parse(stderr).error.code]).toEqual([7, 'connection_lost'])
 })
 
-/** Listens like a suspended broker: the kernel accepts connections, but nobody responds. */
+/** Listens like a suspended broker: the kernel accepts connections. */
 function listenSilently() {
   const heard: string[] = []
   const server = Bun.listen({

@@ -1,4 +1,4 @@
-/** Tests a broker whose directory reverts to an older box key between two commands of one profile. */
+/** Tests a directory that reverts to an older box key between two commands. */
 import { openDatabase } from '@sealpost/pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { AS_ALICE, failureOf, jsonOf, letIn, Machine, ownerUrl, startUp } from './cli.ts'
@@ -13,7 +13,7 @@ beforeAll(async () => {
 })
 afterAll(() => machine[Symbol.asyncDispose]())
 
-/** Makes the directory return the member's key from before its last rotation. */
+/** Makes the directory return the key from before the last rotation. */
 async function goBack(name: string): Promise<void> {
   const db = await openDatabase(databaseUrl, { connections: 1 })
   const rows = await db.run(
@@ -41,8 +41,7 @@ test('a later command seals nothing to a key older than one that an earlier comm
   const sent = await machine.run(['send', 'bob', 'to the first key', '--json'])
   expect([...failureOf(sent), sent.stdout]).toEqual([4, 'key_refused', ''])
   expect(sent.stderr).toContain('binding_rolled_back')
-  // The profile learned the newer key when it sent a message, so a space does not grant anything to the older key
-  // either.
+  // A message taught the profile the newer key, so a space grants nothing to the older one.
   const opened = await machine.run(['space', 'open', '--json'])
   expect(opened.code).toBe(0)
   expect(opened.stderr).toContain('binding_rolled_back')

@@ -1,4 +1,4 @@
-/** Tests an AI agent that uses `sealpost mcp`: the official client, a real broker, and processes that are killed. */
+/** Tests an AI agent on `sealpost mcp`, with the official client, a real broker, and killed processes. */
 import { join } from 'node:path'
 import { Client as ClientV1 } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport as StdioTransportV1 } from '@modelcontextprotocol/sdk/client/stdio.js'
@@ -10,7 +10,7 @@ import { Agent, type Revision } from './mcp.ts'
 const MAIN = join(import.meta.dirname, '../main.ts')
 const UNKNOWN = 'f'.repeat(32)
 
-/** For each tool that can fail: a call that fails, with input that the schema accepts. */
+/** A failing call for each tool, with input that the schema accepts. */
 const REFUSED: Readonly<Record<string, Record<string, unknown>>> = {
   send_message: { to: 'nobody', text: 'x' },
   send_to_group: { group: 'nobody', text: 'x' },
@@ -32,7 +32,7 @@ beforeAll(async () => {
 })
 afterAll(() => machine[Symbol.asyncDispose]())
 
-/** Creates a member with its own mailbox, so that no test reads another test's messages. */
+/** Creates a member, so that no test reads another's messages. */
 async function newMember(): Promise<string> {
   count += 1
   const name = `agent-${count}`
@@ -115,12 +115,12 @@ test('a client of the v1 SDK reads results and errors of every tool', async () =
   }
 })
 
-/** Starts a client that checks each result against the tool's schema. */
+/** Starts a client that checks results against the schemas. */
 async function startV1(profile: string, files: string) {
   const v1 = new ClientV1({ name: 'test', version: '1.0.0' })
   const args = [MAIN, 'mcp', '--profile', profile, '--files', files]
   await v1.connect(new StdioTransportV1({ command: process.execPath, args, env: machine.environment }))
-  await v1.listTools() // after this call, the client has the schemas
+  await v1.listTools() // fetches the schemas
   const called = new Set<string>()
   const call = async (name: string, given: Record<string, unknown>) => {
     const result = await v1.callTool({ name, arguments: given })
@@ -247,7 +247,7 @@ test('after kill -9 unsettled messages are returned again, and settled ones are 
   expect(message).toMatchObject({ messageId, text: 'work', timesRead: 1 })
   expect(message.attempt).toBeGreaterThan(1)
   await second.call('settle_message', { messageIds: [messageId] })
-  // Proves that the settle was committed before the kill, because it was sent before this message.
+  // This message follows the settle, so its ack proves that the settle was committed before the kill.
   await second.call('send_message', { to: 'bob', text: 'done' })
   await second.kill()
 
@@ -355,11 +355,11 @@ describe('text that imitates the labels', () => {
     expect(lines[end]).toBe(`END ${mark}`)
     expect(HOSTILE).not.toContain(mark)
     expect(lines.slice(begin + 1, end)).toEqual(message.text!.split('\n').map((line) => `| ${line}`))
-    // Outside the marks, there is no text from the peer, and only one label.
+    // Outside the marks, there is one label and no text from the peer.
     const outside = [...lines.slice(0, begin), ...lines.slice(end + 1)].join('\n')
     expect(outside).not.toMatch(/mallory|secret|0123/)
     expect(outside.match(/^Message .* from "bob", verified key [0-9a-f]{64},/gm)).toHaveLength(1)
-    // Neither form contains characters that are invisible or that a terminal interprets.
+    // Neither form contains invisible characters or those that terminals interpret.
     for (const shown of [text, message.text])
       expect(shown).not.toMatch(/[^\P{C}\n]|[\u2028\u2029]|[\u{e0100}-\u{e01ef}]/u)
     expect(message.text).toContain('\\x1b[2J')

@@ -1,4 +1,4 @@
-/** For tests: an MCP client of the official SDK, connected to a `sealpost mcp` process. */
+/** Provides tests with an official SDK's MCP client, connected to `sealpost mcp`. */
 import { join } from 'node:path'
 import { Client, type VersionNegotiationMode } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
@@ -9,10 +9,7 @@ import type { Machine } from './cli.ts'
 const MAIN = join(import.meta.dirname, '../main.ts')
 const WITHIN_MS = 60_000
 
-/**
- * `legacy`: the 2025 revisions. `auto`: the newest revision, which the client detects with a process that it ends again
- * immediately.
- */
+/** The client's revision. `auto`: the newest, which it detects with a process that it ends again. */
 export type Revision = 'legacy' | '2026-07-28' | 'auto'
 
 export interface ToolAnswer {
@@ -22,7 +19,7 @@ export interface ToolAnswer {
   readonly error: { readonly code: string; readonly message: string; readonly isRetryable: boolean } | null
 }
 
-/** The fields of all results together; each test reads those of its tool. */
+/** The fields of all results together. */
 interface Structured {
   readonly notice: string
   readonly messages: readonly LabelledMessage[]
@@ -81,7 +78,6 @@ export class Agent implements AsyncDisposable {
     }
   }
 
-  /** Resolves with the only unread message, once there is one. */
   async readOne(): Promise<LabelledMessage> {
     for (const lateMs = performance.now() + WITHIN_MS; ; ) {
       const { structured } = await this.call('read_inbox', { waitSeconds: 20 })
@@ -106,7 +102,7 @@ export class Agent implements AsyncDisposable {
     }
   }
 
-  /** Kills the process, like a crash or an impatient host. */
+  /** Kills the process without warning, to simulate a crash or an impatient host. */
   async kill(): Promise<void> {
     const closed = Promise.withResolvers<void>()
     this.client.onclose = closed.resolve

@@ -1,4 +1,4 @@
-/** Tests `sealpost mesh` with movers and servers that are killed at any point of a move. */
+/** Tests `sealpost mesh` with movers and servers that are killed at any point. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
@@ -16,7 +16,7 @@ const HELD = 4711
 const QUEUED = 500
 const MOVE = ['mesh', 'move', MESH, '--to', 'b', '--json'] as const
 
-/** Two cells, a mesh with some messages in the first cell, and an operator's machine. */
+/** Two cells, a mesh in the first, and an operator's machine. */
 class Cells implements AsyncDisposable {
   readonly machine: Machine
   readonly env: Record<string, string>
@@ -85,7 +85,7 @@ async function fill(db: Database): Promise<void> {
   )
 }
 
-/** Makes the process that records this phase wait, so that a test can kill it there. @returns a function that lets it continue */
+/** Holds the process that records this phase, so that a test can kill it. @returns a function that lets it continue */
 async function holdAt(db: Database, phase: string): Promise<() => Promise<unknown>> {
   const lock = await openDatabase((db as Database & { url: string }).url, { ...unhurried, connections: 1 })
   await statement(lock, `select pg_advisory_lock(${HELD})`)

@@ -1,6 +1,4 @@
-/**
- * Tests that a message whose file was not saved stays in the queue, regardless of which command printed the message.
- */
+/** Tests that a message with an unsaved file stays in the queue, whichever command printed it. */
 
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -37,7 +35,7 @@ interface Heard {
 const heardBy: (ended: { stdout: string }) => Heard[] = jsonLinesOf
 const codeOf = (ended: Ended): string => errorOf(ended).code
 
-/** Creates a member with its own mailbox, so that no test reads another test's messages. */
+/** Creates a member, so that no test reads another's messages. */
 async function newMember(): Promise<{ name: string; profile: string[]; folder: string }> {
   count += 1
   const name = `peer-${count}`
@@ -50,7 +48,7 @@ async function send(to: string, ...words: string[]): Promise<void> {
   expect(sent.code, sent.stderr).toBe(0)
 }
 
-/** Opens an SDK peer as Alice, as another program on her machine would. */
+/** Opens an SDK peer as Alice, like another program on her machine. */
 async function alice() {
   const profile = new Profile({ home: machine.environment.SEALPOST_HOME! }, 'default')
   const { url, brokerKey, meshId } = await profile.readMembership()
@@ -70,7 +68,7 @@ async function alice() {
   }
 }
 
-/** Sends a message whose file the sender then removes. */
+/** Sends a message whose file is then removed. */
 async function sendLost(name: string) {
   await using sender = await alice()
   const to = await sender.keyOf(name)
@@ -80,7 +78,7 @@ async function sendLost(name: string) {
   return to
 }
 
-/** Returns the messages that remain for this peer's next process. */
+/** Returns the messages left for this peer's next process. */
 async function leftFor(to: string): Promise<Heard[]> {
   const listener = machine.start(['listen', '--json', '--profile', to])
   await send(to, 'end')
@@ -155,7 +153,7 @@ test('a pool worker without --files returns a message with a file to the pool, a
   await using sender = await alice()
   const file = await sender.files.upload(new Blob([PLAN]), { to: await sender.keyOf(name), name: 'plan.txt' })
   const { id } = (await poolsOf(sender.peer).list()).find((each) => each.name === pool)!
-  await sender.peer.close() // a peer has one session
+  await sender.peer.close() // frees the peer's only session
   await using attaching = await connectAttaching(sender.place, attachmentText(file))
   await (await poolsOf(attaching).find(id)).send('work')
   const exec = ['listen', '--pool', pool, '--exec', 'cat; echo " $(basename "$SEALPOST_FILE")"', ...profile]
@@ -173,7 +171,7 @@ test('a pool message whose file is gone is first retried, and rejected at its fi
   await using sender = await alice()
   const file = await sender.files.upload(new Blob([PLAN]), { to: await sender.keyOf(name), name: 'plan.txt' })
   await sender.files.remove(file)
-  await sender.peer.close() // a peer has one session
+  await sender.peer.close() // frees the peer's only session
   await using attaching = await connectAttaching(sender.place, attachmentText(file))
   await (await poolsOf(attaching).find(id)).send('work')
   const words = ['listen', '--pool', pool, '--exec', 'echo ran', '--files', folder, '--count', '1', ...profile]
@@ -247,7 +245,7 @@ test('chat leaves a message with a file open, and settles it with --files', asyn
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
-/** Opens a peer as Alice that replies to each request with the plan. */
+/** Opens a peer as Alice that replies with the plan. */
 async function answering() {
   const program = await alice()
   program.peer.onMessage(async (message) => {
@@ -268,7 +266,7 @@ test('request saves the file of a reply, and without --files leaves the reply in
     const left = await ask()
     expect([left.code, codeOf(left)]).toEqual([1, 'file_not_saved'])
     expect(heardBy(left)).toMatchObject([{ text: 'here it is', file: { name: 'plan.txt', path: null } }])
-    // Sends the same request through the session of a command that saves files.
+    // The same request, through the session of a command that saves files.
     const listener = machine.start(['listen', '--json', '--files', folder, ...profile])
     const [first] = await listener.until('the answer came again', ({ stdout }) => {
       const heard = heardBy({ stdout })

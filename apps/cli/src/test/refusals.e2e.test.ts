@@ -1,4 +1,4 @@
-/** Tests the errors of commands that can't do what the user wants. Needs no broker. */
+/** Tests the errors of commands that need no broker. */
 import { createServer } from 'node:net'
 import { createInvite, generateSigningKeys, ready } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
@@ -22,7 +22,7 @@ beforeAll(async () => {
 })
 afterAll(() => machine[Symbol.asyncDispose]())
 
-/** Returns a port on which nobody listens any more. */
+/** Returns a port on which nobody listens. */
 function closedPort(): Promise<number> {
   const listener = createServer()
   return new Promise((resolve) => {
@@ -47,7 +47,7 @@ test.each([
   const ended = await machine.run(words)
   expect(ended.code, ended.stderr).toBe(code)
   expect(ended.stderr).not.toBe('')
-  expect(ended.stderr).not.toContain('    at ') // the output has no stack trace
+  expect(ended.stderr).not.toContain('    at ') // no stack trace
 })
 
 test('a message that no broker accepts in time is stored for later, and the output reports it', async () => {

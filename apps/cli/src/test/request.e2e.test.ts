@@ -32,7 +32,7 @@ test('without a reply a request fails at once if the caller wants that, otherwis
     code: 124,
     stderr: expect.stringContaining('No reply arrived in time'),
   })
-  // A request that was still unsent at the timeout is sent with Alice's next command.
+  // Alice's next command sends a request that was unsent at the timeout.
   const alice = machine.start(['listen', '--json', '--count', '1'])
   const late = machine.start(['listen', '--exec', ANSWER_CMD, '--reply', '--count', '1', '--profile', 'bob'])
   expect((await late.ended()).code).toBe(0)

@@ -8,7 +8,7 @@ beforeAll(async () => {
   return () => machine[Symbol.asyncDispose]()
 })
 
-/** Returns the parsed JSON, or the code of a failure. */
+/** Returns the parsed JSON, or a failure's code. */
 async function run(...words: string[]) {
   const ended = await machine.run([...words, '--json'])
   return ended.code === 0 ? jsonLinesOf(ended) : failureOf(ended)

@@ -1,4 +1,4 @@
-/** Tests commands with a TLS broker and a private authority, and warnings about brokers without TLS. */
+/** Tests commands with a TLS broker and a private authority, and warnings without TLS. */
 import { join } from 'node:path'
 import { TestAuthority } from '@sealpost/broker-program/testing'
 import { expect, test } from 'vitest'
@@ -19,7 +19,7 @@ test('up with a certificate prints wss, and only clients that trust its authorit
   expect(first.process.stderr).not.toContain(UNENCRYPTED)
   await first.process.interrupt()
 
-  // The files come from the environment; the address is the one that the broker actually listens on.
+  // The environment has the files; the address is the broker's real one.
   const up = await startUp(machine, [], { TLS_CERT: cert, TLS_KEY: key })
   expect(up.facts.url).toMatch(/^wss:\/\/127\.0\.0\.1:\d+$/)
   const { stdout } = await machine.run(['invite', 'create', '--url', up.facts.url, '--quiet'], { env: trusting })

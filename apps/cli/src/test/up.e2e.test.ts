@@ -1,4 +1,4 @@
-/** Tests the first steps of a new user, with the commands from the help: up, invite, join, send, listen. */
+/** Tests a new user's first steps, with the commands from the help. */
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
@@ -225,9 +225,7 @@ describe('on one machine', () => {
   })
 })
 
-/**
- * Turns all queued messages into dead letters, as the broker does after the last failed attempt or when they expire.
- */
+/** Turns all queued messages into dead letters, as if they had failed or expired. */
 async function giveUp(databaseUrl: string, reason: 'strikes' | 'expired' = 'strikes'): Promise<void> {
   const db = await openDatabase(databaseUrl, { connections: 1 })
   await db.run(
