@@ -1,7 +1,6 @@
 /**
- * Looks up known vulnerabilities in the installed packages: `bun scripts/audit.ts`. Exit code 0: there are none; 1:
- * there are some; 2: the lookup failed, for example because the registry has no advisories, so the result is unknown. A
- * release requires 0.
+ * Looks up known vulnerabilities in the installed packages: `bun scripts/audit.ts`. Exit code 0: none; 1: some; 2: the
+ * lookup failed. A release requires 0.
  */
 import { join } from 'node:path'
 
@@ -18,7 +17,7 @@ const names = Object.keys(advisories)
 console.log(names.length === 0 ? 'no known vulnerabilities' : answer)
 process.exit(names.length === 0 ? 0 : 1)
 
-/** Returns the advisories by package, or null if the response is invalid. */
+/** Returns the advisories by package; null if the response is invalid. */
 function advisoriesIn(text: string): Record<string, unknown> | null {
   try {
     const parsed: unknown = JSON.parse(text)

@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import { endpointSettings } from '@sealpost/broker/endpoint'
 import { Command } from 'commander'
 
-/** The result of a case. `NON-STRICT`: the server detected a violation late. `INFORMATIONAL`: there is no rule. */
+/** A case's result. `NON-STRICT`: a violation was detected late. `INFORMATIONAL`: there is no rule. */
 type Behavior = 'OK' | 'NON-STRICT' | 'INFORMATIONAL' | 'UNIMPLEMENTED' | 'FAILED' | 'UNCLEAN' | 'WRONG CODE'
 interface Outcome {
   readonly behavior: Behavior
@@ -20,9 +20,7 @@ interface Outcome {
 }
 
 const ECHO = 'echo'
-/**
- * Group 9 measures speed with messages of up to 16 MiB. Groups 12 and 13 test compression, which is never negotiated.
- */
+/** Omitted groups: 9 measures speed, 12 and 13 test compression, which is never negotiated. */
 const LEFT_OUT = ['9.*', '12.*', '13.*']
 const GOOD: readonly Behavior[] = ['OK', 'NON-STRICT', 'INFORMATIONAL']
 
@@ -61,7 +59,7 @@ async function run(wstest: string): Promise<number> {
   }
 }
 
-/** Starts the echo server that the suite expects, with the broker's endpoint settings. */
+/** Starts the suite's echo server with the broker's endpoint settings. */
 function echo() {
   return Bun.serve({
     hostname: '127.0.0.1',

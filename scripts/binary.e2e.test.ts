@@ -1,4 +1,4 @@
-/** Tests the compiled program in a folder whose name contains a space, without this repository's files. */
+/** Tests the compiled program in a folder with a space in its name, without the repository. */
 import { spawn, spawnSync } from 'node:child_process'
 import {
   copyFileSync,
@@ -34,10 +34,9 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
-/** Runs the program in a folder that does not contain its files. */
 const machineOf = (program: readonly string[] = [binary]) => Machine.make(['/usr/bin/env', '-C', '/', ...program])
 const cacheOf = (machine: Machine) => join(machine.folder, '.cache/sealpost')
-/** Returns whether a process can have its own mounts or network. This needs root, and fails in some containers. */
+/** Returns whether a process can have its own mounts or network, which requires root and may fail in containers. */
 const canUnshare = (...command: string[]) => process.getuid?.() === 0 && spawnSync('unshare', command).status === 0
 const canMount = canUnshare('--mount', 'mount', '-t', 'tmpfs', 'none', '/mnt')
 const canIsolate = canUnshare('--net', 'ip', 'link')

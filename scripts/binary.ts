@@ -1,6 +1,6 @@
 /**
- * Builds `sealpost` as one file: `bun run build:binary [--platform NAME …]`, by default for this machine.
- * `bun run build:npm` then packs all npm packages: the SDK, `sealpost`, and one package for each of these platforms.
+ * Builds `sealpost` as one file: `bun run build:binary [--platform NAME …]`, by default for this machine. `bun run
+ * build:npm` then packs the npm packages.
  */
 import { statSync } from 'node:fs'
 import { join, resolve } from 'node:path'

@@ -1,8 +1,6 @@
 /**
- * Runs the commands on each page about running a broker, against brokers with the page's settings. Each page ends with
- * two clients that exchange a message. Stand-ins replace missing tools and addresses: `docker` and `kubectl` are small
- * programs that run their arguments in the container's environment, and the broker's address replaces the address on
- * the page.
+ * Runs the commands of each page about deployment, up to a message between two clients. Stand-ins replace `docker`,
+ * `kubectl` and addresses.
  */
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -22,7 +20,7 @@ function blocksBelow(path: string, heading: string): string[] {
   return blocksOf(section!.split('\n## ')[0]!).map(({ text }) => text)
 }
 
-/** An operator's machine: a folder, commands on the PATH, and brokers that are stopped at the end of the test. */
+/** An operator's machine: a folder, commands on the PATH, and brokers. */
 class Site implements AsyncDisposable {
   readonly folder: string
   readonly #ends: (() => Promise<unknown>)[] = []
@@ -50,7 +48,7 @@ class Site implements AsyncDisposable {
     await chmod(path, 0o755)
   }
 
-  /** Creates a stand-in command. It runs the arguments that follow `mark`, with only the container's environment. */
+  /** Creates a stand-in that runs the arguments after `mark` in the container's environment. */
   containers(name: string, mark: string, env: Environment): Promise<void> {
     const all = { ...env, PATH: this.environment.PATH! }
     const words = Object.entries(all).map(([key, value]) => `'${key}=${value}'`)
@@ -76,7 +74,7 @@ class Site implements AsyncDisposable {
     return broker
   }
 
-  /** Runs a block from a page to its end, with some of its words replaced. @returns its output */
+  /** Runs a page's block with some words replaced. @returns its output */
   async run(block: string, replaced: Environment = {}, env: Environment = {}): Promise<string> {
     const text = Object.entries(replaced).reduce((all, [from, to]) => all.replaceAll(from, to), block)
     const child = Bun.spawn(['sh', '-e', '-c', text], {
@@ -101,7 +99,7 @@ const DATABASE_URL = 'postgres://user:password@host/database'
 const KEY_FILE = 'broker.json'
 const ARRIVED = /alice {2}Are you there\?\n/
 
-/** Parses `NAME=value` lines, like systemd and the shell. */
+/** Parses `NAME=value` lines. */
 const variablesOf = (text: string): Environment =>
   Object.fromEntries([...text.matchAll(/^(\w+)=(.*)$/gm)].map(([, name, value]) => [name!, value!]))
 
@@ -138,7 +136,7 @@ test('docs/deploy/README.md, Compose', async () => {
     return Object.fromEntries(given.filter(([name]) => name !== 'NATS_URL').map(([name, text]) => [name, filled(text)]))
   }
   await site.run('sealpost db prepare', {}, environmentOf('prepare'))
-  await site.run(`sealpost shard keygen ${KEY_FILE}`) // the file is in a volume that both containers mount
+  await site.run(`sealpost shard keygen ${KEY_FILE}`) // both containers mount the file
   const keys = { BROKER_KEY_FILE: join(site.folder, KEY_FILE) }
   for (const service of ['broker-a', 'broker-b']) await site.broker({ ...environmentOf(service), ...keys })
   await site.containers('docker', 'broker-a', environmentOf('broker-a'))
@@ -193,7 +191,7 @@ test('docs/deploy/README.md, TLS: two brokers behind one name', async () => {
 
 test.skipIf(!Bun.which('systemd-analyze'))('systemd accepts the unit', async () => {
   const unit = textOf('docs/deploy/systemd/sealpost.service')
-  const here = unit.replace('/usr/local/bin/sealpost', process.execPath) // systemd requires that the program exists
+  const here = unit.replace('/usr/local/bin/sealpost', process.execPath) // systemd requires an existing program
   const folder = process.env.TMPDIR ?? '/tmp'
   const file = join(folder, `sealpost-${process.pid}.service`)
   await Bun.write(file, here)

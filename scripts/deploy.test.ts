@@ -1,4 +1,4 @@
-/** Checks that the settings, names, ports and paths in the deployment files exist. */
+/** Checks that settings, names, ports and paths in the deployment files exist. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { readConfig, settings } from '@sealpost/broker/config'
@@ -272,7 +272,7 @@ test('Caddy probes the brokers of the other recipes on a path that they serve', 
   expect(text.split('{').length).toBe(text.split('}').length)
 })
 
-/** Returns whether Docker ignores the path: the last matching line of .dockerignore decides. */
+/** Returns whether Docker ignores the path, by the last matching line of .dockerignore. */
 function isIgnored(path: string): boolean {
   const lines = readFileSync(join(ROOT, '.dockerignore'), 'utf8')
     .split('\n')

@@ -1,7 +1,6 @@
 /**
- * Writes the machine-readable descriptions of the interfaces to `docs/reference`, where git ignores them: JSON Schema
- * and AsyncAPI for the socket, OpenAPI for both HTTP interfaces. Also writes the API reference of the SDK for the site.
- * `bun run docs:build` runs this script first, because the site serves the files.
+ * Writes the descriptions of the interfaces to `docs/reference`: JSON Schema, AsyncAPI, OpenAPI, and the SDK's API
+ * reference. `bun run docs:build` runs this first.
  */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -24,7 +24,7 @@ afterEach(async () => {
 
 interface Dev {
   readonly child: ChildProcess
-  /** Returns the output so far, of stdout and stderr. */
+  /** Returns stdout and stderr so far. */
   output(): string
   stop(): Promise<number | null>
 }
@@ -37,7 +37,7 @@ function program(file: string, env: Record<string, string> = {}): ChildProcess {
   })
 }
 
-/** Starts the program. Resolves once it has printed how to stop it. */
+/** Starts the program and waits until it has printed how to stop it. */
 async function startDev(): Promise<Dev> {
   const child = program(DEV, { PORT: '0' })
   let output = ''
@@ -70,7 +70,7 @@ async function runExample(name: string): Promise<{ code: number | null; output: 
 
 const passwordOf = async () => (await readFile(join(folder, '.sealpost/postgres/password'), 'utf8')).trim()
 
-/** Opens the database with the URL that was printed for a shell. */
+/** Opens the database at the printed URL. */
 async function databaseOf({ output }: Dev): Promise<Database> {
   const words = /psql (".*")/.exec(output())![1]!
   const shell = spawn('sh', ['-c', `printf %s ${words}`], { cwd: folder, stdio: ['ignore', 'pipe', 'inherit'] })
@@ -80,10 +80,7 @@ async function databaseOf({ output }: Dev): Promise<Database> {
   return openDatabase(url, { connections: 1 })
 }
 
-/**
- * Returns how many messages are left in the queue. Waits, because the broker may commit settles shortly after the
- * program has ended.
- */
+/** Returns the number of queued messages, once settles are committed. */
 async function countLeft(db: Database): Promise<number> {
   const giveUpMs = performance.now() + 60_000
   for (;;) {
@@ -118,5 +115,5 @@ test('the example works on each run and on any port, and leaves an empty queue',
     expect(running.output()).not.toContain(await passwordOf())
     expect(await running.stop()).toBe(0)
   }
-  expect(new Set(ports).size).toBe(2) // otherwise, the second start would prove nothing about the port
+  expect(new Set(ports).size).toBe(2) // otherwise, the second start would prove nothing
 })

@@ -1,9 +1,8 @@
 /**
- * Starts a broker for development: Postgres, whose data stays in `.sealpost/` in the working folder, a broker on port
- * 7450 or the next free port, and a mesh `dev` with two peers, whose key files are next to the data. Runs until Ctrl-C;
- * the next start uses the same data.
+ * Starts a broker for development, with Postgres and a mesh `dev` of two peers, whose data and keys stay in
+ * `.sealpost/`. Runs until Ctrl-C.
  *
- * bun scripts/dev.ts           PORT sets the port; 0 means any free one
+ * bun scripts/dev.ts PORT sets the port; 0 means any free one
  */
 import { existsSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'
@@ -74,7 +73,7 @@ async function startBroker(databaseUrl: string): Promise<BrokerProgram> {
   return startOwnBroker({ databaseUrl, env, onLine: (line) => process.stdout.write(`${line}\n`) }, teardown)
 }
 
-/** Enrols peers that the database lacks, because the key files are authoritative. */
+/** Enrols peers that the database lacks; the key files decide. */
 async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey): Promise<PeerKeyFile[]> {
   const existing = PEERS.map(fileOf).find(existsSync)
   const meshId = existing ? ((await readPeer(existing)).enrolment?.meshId ?? newMeshId()) : newMeshId()
@@ -93,7 +92,7 @@ async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey):
   return peers
 }
 
-/** Updates the broker's port in the key files, atomically, so that the keys are never missing. */
+/** Updates the port in the key files, atomically. */
 async function replaceKeyFile(path: string, contents: PeerKeyFile): Promise<void> {
   const fresh = `${path}.new`
   await rm(fresh, { force: true }) // left by an interrupted start

@@ -1,4 +1,4 @@
-/** Runs the blocks of the documentation, page after page, against one broker. */
+/** Runs the documentation's blocks, page by page, against one broker. */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { allPages, ROOT } from '@sealpost/docs/pages'
@@ -24,7 +24,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 const others = pages.filter(({ path, blocks }) => path !== START && blocks.some(isRun))
 const programs = pages.filter(({ blocks }) => blocks.some(({ kind }) => kind === 'program'))
 
-// The first page starts the broker that all other pages use.
+// The first page starts the broker of all others.
 test('the five-minute start', async () => {
   blocksRun += await world.walk(pages.find(({ path }) => path === START)!.blocks)
   await world.keyFiles()

@@ -1,7 +1,4 @@
-/**
- * Tests the parser of documentation blocks, and checks the commands and settings that pages mention.
- * `doc-blocks.e2e.test.ts` runs the blocks.
- */
+/** Tests the parser of blocks, and checks commands and settings that pages mention. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { sealpostFor } from '@sealpost/cli/program'
@@ -54,7 +51,7 @@ const examples = pages.flatMap(({ path, text }) =>
     .filter(({ kind }) => kind === 'no-run')
     .flatMap((block) => commandsOf(block.text).map((words) => ({ place: `${path}:${block.line}`, words }))),
 )
-/** Commands in prose, which may omit arguments. */
+/** Commands in prose, possibly without arguments. */
 const mentions = pages.flatMap(({ path, text }) =>
   [...text.replace(/^```[\s\S]*?^```/gm, '').matchAll(/`(sealpost [^`]+)`/g)].map(([, command]) => ({
     place: path,
@@ -68,7 +65,7 @@ const INCOMPLETE = ['commander.missingArgument', 'commander.missingMandatoryOpti
 const withIds = (words: readonly string[]) =>
   words.map((word) => (/^(?:MESH|[0-9a-f]+…)$/.test(word) ? '0f'.repeat(16) : word))
 
-/** Returns the error of a command line, if it has one. */
+/** Returns a command line's error, if it has one. */
 async function faultOf(words: readonly string[], allowed: readonly string[]): Promise<string | undefined> {
   const silent = { write: () => true } as unknown as NodeJS.WriteStream
   const program = await sealpostFor(words, () => async () => undefined, { out: silent, err: silent })
@@ -103,8 +100,8 @@ test('each setting that a page names exists', () => {
     .flatMap(({ path, text }) =>
       [...text.matchAll(/`([A-Z][A-Z0-9]*_[A-Z0-9_]+)[=`]/g)].map(([, name]) => ({ path, name: name! })),
     )
-  // Returns whether the tables must contain a variable. They do not contain those of the platform, of OpenTelemetry and
-  // of `listen --exec`.
+  // Returns whether the tables must contain a variable: not those of the platform, of OpenTelemetry and of `listen
+  // --exec`.
   const isOurs = ({ name }: { name: string }) => !/^(?:OTEL|SEALPOST|BUN|MIMALLOC)_/.test(name)
   expect(named.filter(isOurs).filter(({ name }) => !known.includes(name))).toEqual([])
   expect(named.length).toBeGreaterThan(80)

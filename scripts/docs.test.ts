@@ -6,7 +6,7 @@ import { describe, expect, test } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '..')
 const pages = [...['README.md', 'SECURITY.md'].map((name) => join(ROOT, name)), ...pagesBelow(join(ROOT, 'docs'))]
-/** Where to search for a file that is mentioned without its folder. */
+/** Folders of files that pages mention without their folder. */
 const SOURCES = [
   'scripts',
   ...['packages', 'apps'].flatMap((above) => readdirSync(join(ROOT, above)).map((name) => join(above, name, 'src'))),
@@ -19,7 +19,7 @@ function pagesBelow(folder: string): string[] {
     .map((path) => join(folder, path))
 }
 
-/** Returns the text without code, where brackets are not links. */
+/** Returns the text without code, where brackets are no links. */
 const proseOf = (text: string): string => text.replace(/^```[\s\S]*?^```/gm, '').replace(/`[^`\n]*`/g, '`')
 
 const linksOf = (text: string): string[] => [...proseOf(text).matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!)
@@ -94,7 +94,7 @@ describe('docs/PROMISES.md', () => {
     const text = existsSync(join(ROOT, path)) ? readFileSync(join(ROOT, path), 'utf8') : ''
     const hasParts = (_: string, at: number, words: string[]) =>
       text.includes(words.slice(0, at).join(' ')) && text.includes(words.slice(at).join(' '))
-    expect(name.split(' ').some(hasParts)).toBe(true) // a test's name, or the name of its group and its name
+    expect(name.split(' ').some(hasParts)).toBe(true) // a test's name, with or without its group's
   })
 
   test('every promise from P1 to P16 has a section and a test', () => {
@@ -105,10 +105,7 @@ describe('docs/PROMISES.md', () => {
   })
 })
 
-/**
- * Returns the last cell of each row in tables whose last column is *test*. A cell has the form "`file`: words of a
- * test; words of another one".
- */
+/** Returns the last cells of tables whose last column is *test*: "`file`: words of a test; words of another one". */
 function testCells(page: string): string[] {
   const tables = readFileSync(join(ROOT, page), 'utf8').split('\n\n')
   return tables

@@ -1,4 +1,4 @@
-/** Checks the dashboard, alerts, reference page and probes against a running broker. */
+/** Checks dashboard, alerts, reference page and probes against a running broker. */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { CONNECTIONS_PER_BROKER } from '@sealpost/bench/capacity-model'
@@ -42,7 +42,7 @@ test('docs/reference/metrics.md lists the metrics of a broker', async () => {
 })
 
 describe('every metric series exists', () => {
-  /** Returns the unknown series in an expression. Prometheus itself provides `up`. */
+  /** Returns an expression's unknown series. Prometheus provides `up`. */
   const unknownIn = (expression: string) => {
     const known = new Set(['up', ...familiesOf(scrape).flatMap(seriesOf)])
     return namesIn(expression).filter((name) => !known.has(name))

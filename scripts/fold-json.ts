@@ -1,11 +1,11 @@
-/** Rewrites large JSON files with fewer lines. Run it after a change: `bun scripts/fold-json.ts`. */
+/** Rewrites large JSON files with fewer lines: `bun scripts/fold-json.ts`, after each change. */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { foldedJson } from '@sealpost/harness/report/text'
 
 const ROOT = join(import.meta.dirname, '..')
 
-/** The depth to which files are expanded, for each glob. */
+/** The depth to which each glob's files are expanded. */
 const FOLDED: Readonly<Record<string, number>> = {
   'docs/benchmarks/results.json': 3, // one line per result of a run
   'docs/grafana/board.json': 3, // one line per property of a panel

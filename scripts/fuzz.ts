@@ -1,8 +1,6 @@
 /**
- * Runs the fuzzers: `bun scripts/fuzz.ts --inputs 10000000 --seed 7`. Passes this number of hostile inputs to the frame
- * decoders, and a hundredth of it to each other parser: invites, group statements, key bindings, envelopes, notes, key
- * files, addresses, and an SDK peer with a malicious broker. Prints the first input that breaks a rule, with its seed,
- * and exits with 1.
+ * Runs the fuzzers: `bun scripts/fuzz.ts --inputs 10000000 --seed 7`. Passes this number of inputs to the frame
+ * decoders, and a hundredth to each other parser. Exits with 1 at the first input that breaks a rule.
  */
 import { ready } from '@sealpost/identity'
 import { fuzzIdentity } from '@sealpost/identity/testing'
@@ -12,7 +10,7 @@ import { Command, InvalidArgumentError } from 'commander'
 
 const SEED_MAX = 2 ** 31
 const FRAMES_FOR_EACH_OTHER = 100
-/** The number of inputs in one round of all fuzzers. Rounds are short, so that each fuzzer has its turn early. */
+/** The number of inputs per round of all fuzzers, so that each has its turn early. */
 const ROUND = 100_000
 
 const options = new Command('fuzz')

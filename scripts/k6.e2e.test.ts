@@ -1,4 +1,4 @@
-/** Builds the k6 scripts as their page describes, and runs them against a broker, with stand-ins for k6's modules. */
+/** Builds the k6 scripts as their page describes, and runs them with stand-ins for k6's modules. */
 import { spawnSync } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -1,4 +1,4 @@
-/** Installs what the broker and the command need at run time, without PostgreSQL, and starts them from it. */
+/** Installs the broker's and command's production dependencies without PostgreSQL, and starts them. */
 import { cpSync, globSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'

@@ -1,4 +1,4 @@
-/** Writes the generated pages in `docs/reference`. Run it after a change to settings or commands. */
+/** Writes the generated pages in `docs/reference`, after a change to settings or commands. */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { configReference } from '@sealpost/broker/config-reference'

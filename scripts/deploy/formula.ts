@@ -3,7 +3,7 @@ import { textOf } from './sources.ts'
 
 export const FORMULA = 'docs/deploy/homebrew/sealpost.rb'
 
-/** `sha256` returns the checksum of the binary with this file name, in hex. */
+/** `sha256` returns the checksum of a binary by its file name. */
 export function formulaOf(version: string, sha256: (name: string) => string): string {
   return textOf(FORMULA)
     .replace(/^( {2}version ").*"$/m, `$1${version}"`)

@@ -13,7 +13,7 @@ export interface Manifest {
 
 const MODELS = [ConfigMap, Ingress, Namespace, NetworkPolicy, PodDisruptionBudget, Service, StatefulSet]
 
-/** Returns one sentence about the error in a manifest, or null if it is valid. */
+/** Returns the error in a manifest, if there is one. */
 export function faultOfManifest(manifest: Manifest): string | null {
   const Model = MODELS.find(({ apiVersion, kind }) => apiVersion === manifest.apiVersion && kind === manifest.kind)
   if (!Model) return `there is no ${manifest.kind} in ${manifest.apiVersion}, or nobody has looked yet`
@@ -28,10 +28,7 @@ export function faultOfManifest(manifest: Manifest): string | null {
   return unknown.length === 0 ? null : `unknown: ${unknown.join(', ')}`
 }
 
-/**
- * Records which fields are read. The schemas allow unknown fields but never read them, so a field that was not read is
- * unknown.
- */
+/** Records the fields that are read. The schemas never read unknown ones. */
 function watched(value: unknown, path: string, read: Set<string>): unknown {
   if (value === null || typeof value !== 'object') return value
   return new Proxy(value, {

@@ -12,7 +12,7 @@ export type BlockKind = 'run' | 'keeps-running' | 'no-run' | 'program' | 'output
 
 export interface Block {
   readonly kind: BlockKind
-  /** The line of the fence, counted from 1. */
+  /** The fence's line, from 1. */
   readonly line: number
   readonly info: string
   readonly text: string
@@ -56,7 +56,7 @@ export function programOf(blocks: readonly Block[]): string {
   return [...lines.filter(isImport), ...lines.filter((line) => !isImport(line)), 'export {}', ''].join('\n')
 }
 
-/** Returns the expected output, taken from the comments after calls of `console.log`. */
+/** Returns the expected output, from comments after `console.log`. */
 export const expectedOf = (program: string): string[] =>
   [...program.matchAll(/^ *(?:\w+\.on\w+.*|.*)console\.log\(.*\)\s*\/\/ (.+)$/gm)].map(([, expected]) => expected!)
 

@@ -1,4 +1,4 @@
-/** Creates the environment of documentation blocks: a home folder, `sealpost` and `bun` on the PATH, and a mesh. */
+/** Creates the blocks' environment: a home folder, `sealpost` and `bun` on the PATH, and a mesh. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, chown, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -12,7 +12,7 @@ import { type Block, isAs, isRun } from './blocks.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const MAIN = join(ROOT, 'apps/cli/src/main.ts')
-/** The text that a command prints when it is ready. */
+/** Matches the text of a command that is ready. */
 const IS_READY = /[Pp]ress Ctrl-C|broker\.ready/
 
 interface Running {
@@ -23,7 +23,7 @@ interface Running {
 
 export interface Ended {
   readonly code: number | null
-  /** Both streams combined, as a terminal shows them. */
+  /** Both streams, as on a terminal. */
   readonly output: string
 }
 
@@ -51,7 +51,7 @@ export class DocWorld implements AsyncDisposable {
     this.#place = place
   }
 
-  /** Makes a folder inside the repository, so that programs find the repository's packages. */
+  /** Makes a folder inside the repository, where programs find its packages. */
   static async make(): Promise<DocWorld> {
     await mkdir(join(ROOT, '.sealpost'), { recursive: true, mode: 0o700 })
     const folder = await mkdtemp(join(ROOT, '.sealpost/blocks-'))
@@ -62,7 +62,7 @@ export class DocWorld implements AsyncDisposable {
     return world
   }
 
-  /** Makes the machine of an ordinary user who has Node and npm, and installs packages from this registry. */
+  /** Makes the machine of an ordinary user with Node, npm and this registry. */
   static async ofUser(registry: string): Promise<DocWorld> {
     const folder = await mkdtemp(join(tmpdir(), 'sealpost user '))
     const settings = [
@@ -78,14 +78,13 @@ export class DocWorld implements AsyncDisposable {
     return new DocWorld({ folder, cwd: folder, prefix: AS_USER })
   }
 
-  /** Runs a shell script to its end. */
   async run(text: string): Promise<Ended> {
     const running = this.#shell(text)
     await running.closed
     return { code: running.child.exitCode, output: running.output() }
   }
 
-  /** Starts a command that keeps running. Resolves with its output when it is ready. */
+  /** Starts a command. Resolves with its output once it is ready. */
   async keep(text: string): Promise<Ended> {
     const running = this.#shell(text)
     this.#running.push(running)
@@ -95,7 +94,6 @@ export class DocWorld implements AsyncDisposable {
     return { code: running.child.exitCode, output: running.output() }
   }
 
-  /** Runs a TypeScript program in this folder, with an invite. */
   async program(name: string, text: string): Promise<Ended> {
     const file = join(this.folder, `${name}.ts`)
     await writeFile(file, text)
@@ -111,7 +109,7 @@ export class DocWorld implements AsyncDisposable {
     return this.run(`bun --bun run tsc -p "${this.folder}"`)
   }
 
-  /** Writes the key files of two members, like `bun scripts/dev.ts`, for the examples. */
+  /** Writes two members' key files, as `bun scripts/dev.ts` does. */
   async keyFiles(): Promise<void> {
     await ready()
     await mkdir(join(this.folder, '.sealpost'), { mode: 0o700 })
@@ -130,8 +128,8 @@ export class DocWorld implements AsyncDisposable {
   }
 
   /**
-   * Runs the page's shell blocks in order, and compares the output of each with the block that follows. Returns the
-   * number of blocks.
+   * Runs the page's shell blocks in order, and compares their outputs with the blocks that follow. Returns the number
+   * of blocks.
    */
   async walk(blocks: readonly Block[]): Promise<number> {
     for (const [i, block] of blocks.entries()) {
@@ -147,8 +145,8 @@ export class DocWorld implements AsyncDisposable {
   }
 
   /**
-   * Sends a signal to the first process of each command that keeps running, or, as a terminal does, to all of its
-   * processes. `from` is the index of the first of these commands. Resolves when all of them have ended, with the output.
+   * Signals the first process of each running command, from index `from`, or like a terminal all of its processes.
+   * Resolves with the output when all have ended.
    */
   async stop(signal: NodeJS.Signals, to: 'first' | 'all', from = 0): Promise<Ended[]> {
     const all = this.#running.splice(from).reverse()
@@ -178,12 +176,12 @@ export class DocWorld implements AsyncDisposable {
 
   #start(words: readonly string[], cwd: string, env: Record<string, string> = {}): Running {
     const path = [join(this.folder, 'bin'), '/usr/local/bin', '/usr/bin', '/bin'].join(':')
-    // A single pipe for both streams keeps their order.
+    // A single pipe keeps both streams in order.
     const child = spawn('sh', ['-c', 'exec "$@" 2>&1', 'sh', ...words], {
       cwd,
       env: { PATH: path, HOME: this.folder, NO_COLOR: '1', ...env },
       stdio: ['ignore', 'pipe', 'inherit'],
-      detached: true, // a separate process group, which can be ended as a whole
+      detached: true, // a process group, to be ended as a whole
     })
     let output = ''
     child.stdout!.setEncoding('utf8').on('data', (text: string) => {

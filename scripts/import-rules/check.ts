@@ -2,9 +2,8 @@
  * Applies the tables of `rules.ts` to a list of files. The check is a pure function, so that a test can break each
  * rule.
  *
- * Unit tests and benchmarks must follow `DIRECTIONS` like any source file, but may use every API, the root's
- * development tools and any package's test support. Tests that combine components (`.pg.test.ts`, `.e2e.test.ts`) may
- * import any declared package. No app or package imports an app.
+ * Unit tests follow `DIRECTIONS` but may use every API and development tool. Tests that combine components
+ * (`.pg.test.ts`, `.e2e.test.ts`) may import any declared package. Nothing imports an app.
  */
 import { posix } from 'node:path'
 import {
@@ -38,11 +37,11 @@ export interface Manifest {
 }
 
 export interface Findings {
-  /** One sentence per violation, after its location. */
+  /** A sentence per violation, with its location. */
   violations: string[]
-  /** The number of imports. It shows that the list of files was not empty. */
+  /** The number of imports, which shows that files were found. */
   importsSeen: number
-  /** The number of product files in each workspace folder. */
+  /** The number of product files per workspace folder. */
   sourcesSeen: Readonly<Record<string, number>>
 }
 
@@ -69,7 +68,6 @@ export function checkRepository(files: readonly SourceFile[], manifests: readonl
 
 interface Collected {
   violations: string[]
-  /** The modules that the files in each folder import. */
   imports: Map<string, string[]>
   sources: Record<string, number>
 }
@@ -142,7 +140,7 @@ function isOpen(specifier: string, file: SourceFile): boolean {
   return OPEN_ENTRIES.some(({ module, importer }) => specifier.startsWith(module) && file.path.startsWith(importer))
 }
 
-/** An app is a program, so only its own files and the scripts at the root may import it. */
+/** Returns why an app may not be imported: only its own files and the root's scripts may do so. */
 function problemOfApp(specifier: string, owner: Manifest, apps: readonly string[]): string | undefined {
   const name = packageOf(specifier)
   if (owner.folder === '' || name === owner.name || !apps.includes(name)) return undefined
@@ -155,7 +153,7 @@ function problemOfDirection(specifier: string, file: SourceFile, owner: Manifest
   if (isTest(file.path) && entry.startsWith('testing')) return undefined
   const allowed = DIRECTIONS[owner.folder]
   if (!allowed) return `${owner.folder} has no row in DIRECTIONS`
-  // A package may import itself by name, as an application would.
+  // A package may import itself by name.
   if (!allowed.includes(target) && specifier !== owner.name) return `${owner.folder} may not import ${specifier}`
   const closed = CLOSED_ENTRIES.find((entry) => entry.module === specifier && file.path.startsWith(entry.importer))
   return closed && `may not import ${specifier}: ${closed.reason}`
@@ -185,8 +183,7 @@ function problemOfDeclaration(
 
 function checkManifest(manifest: Manifest, found: Collected): void {
   const used = new Set((found.imports.get(manifest.folder) ?? []).map(packageOf))
-  // At the root, development dependencies are commands and workspace packages are for scripts, so neither must be
-  // imported.
+  // The root's development dependencies are commands or for scripts, so don't count them.
   const declared =
     manifest.folder === ''
       ? manifest.dependencies.filter((name) => !name.startsWith('@sealpost/'))
@@ -210,7 +207,7 @@ function composes(path: string): boolean {
   return /\.(?:pg|e2e)\.test\.ts$/.test(path)
 }
 
-/** Returns whether a file is a test, a shared suite, a tool, or a file at the root. */
+/** Returns whether a file is a test, a shared suite, a tool, or at the root. */
 function mayUseTools(path: string, owner: Manifest): boolean {
   return (
     owner.folder === '' ||

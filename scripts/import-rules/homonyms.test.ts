@@ -47,7 +47,6 @@ describe('a homonym', () => {
 
 interface Homonym {
   readonly name: string
-  /** The locations of the name's declarations. */
   readonly places: readonly string[]
 }
 

@@ -1,4 +1,4 @@
-/** Checks the repository against the import rules, and that each rule can fail. */
+/** Checks the repository against the import rules, each of which can fail. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -29,7 +29,7 @@ describe('a broken rule is reported', () => {
   const core = manifest('packages/core', ['@sealpost/std', '@sealpost/protocol'])
   const root = { ...manifest(''), devDependencies: ['vitest'] }
 
-  /** Returns the violations of one file, without the violations of its manifest. */
+  /** Returns a file's violations, without its manifest's. */
   function violationsOf(path: string, source: string, manifests: Manifest[]): string[] {
     const { violations } = checkRepository([{ path, source }], manifests)
     return violations.filter((text) => !text.includes('never imports'))

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { lineAt } from './scan.ts'
 import { readSources } from './sources.ts'
 
-/** Phrases and their replacements. The brackets keep this list out of its own search. */
+/** Phrases and their replacements. Brackets hide them from their own search. */
 const PHRASES: readonly { readonly found: RegExp; readonly instead: string }[] = [
   { found: /\bwh[o]ever\b/i, instead: 'name the person or the part' },
   { found: /\ban[e]w\b/i, instead: 'again' },

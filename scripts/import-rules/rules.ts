@@ -1,7 +1,6 @@
 /**
- * Defines the import rules as tables: which packages each package may import, where each library may be imported, and
- * where each platform API may be used. `check.ts` applies them, and `import-rules.test.ts` checks every source file. To
- * change a rule, change its row here and give the reason in the commit.
+ * Defines the import rules as tables: of packages, libraries and platform APIs. To change a rule, change its row and
+ * give the reason in the commit.
  */
 
 /** The packages that each workspace folder may import. */
@@ -127,7 +126,7 @@ export const OPEN_ENTRIES: readonly { module: string; importer: string; reason: 
   { module: '@sealpost/torture/', importer: 'apps/bench/src/figures/', reason: 'types of the result that it prints' },
 ]
 
-/** Entries that an importer must not use although it may import their package. */
+/** Entries that an importer of the package must not use. */
 export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
   {
     module: '@sealpost/queue',
@@ -188,7 +187,7 @@ export const USED_UNIMPORTED: readonly { module: string; folder: string; reason:
 /** Modules that a tool provides. Only their types are installed. */
 export const GIVEN_BY_TOOLS: readonly { module: string; folder: string }[] = [{ module: 'k6', folder: 'docs/k6/' }]
 
-/** Programs and tool configurations, which may use the development dependencies of their package. */
+/** Programs and configurations that may use development dependencies. */
 export const TOOL_FILES = [
   'packages/console/src/build.ts',
   'apps/docs/src/build.ts',
@@ -196,12 +195,10 @@ export const TOOL_FILES = [
   'apps/docs/.vitepress/theme/index.ts',
 ]
 
-/** Packages that must run in a browser, without `node:` and `bun`. */
+/** Packages for browsers, without `node:` and `bun`. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
 
-/**
- * The folders for Node and Bun in these packages. Each has its own entry, and no file outside imports from it directly.
- */
+/** These packages' folders for Node and Bun, each with its own entry. */
 export const SERVER_FOLDERS = [
   'packages/sdk/src/stores/file/',
   'packages/sdk/src/attachments/file/',
@@ -212,15 +209,15 @@ export interface WordRule {
   /** The rule's name in reports. */
   name: string
   word: RegExp
-  /** Where the words are allowed. A rule has either `onlyIn` or `notIn` (where they are forbidden). */
+  /** Where the words are allowed; `notIn` lists where they are forbidden instead. */
   onlyIn?: readonly string[]
   notIn?: readonly string[]
 }
 
-/** Packages that receive time and randomness as arguments, so that a replay is exact. */
+/** Packages that receive time and randomness, so that a replay is exact. */
 const PURE = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/driver/']
 
-/** Patterns that are matched only in code, not in comments or strings. */
+/** Patterns in code, not in comments or strings. */
 export const WORD_RULES: readonly WordRule[] = [
   {
     name: 'Bun.serve',
@@ -231,13 +228,13 @@ export const WORD_RULES: readonly WordRule[] = [
     name: 'Bun.serve without reusePort: false',
     word: /\bBun\s*\.\s*serve\b(?![\s\S]{0,160}\breusePort: false)/,
     notIn: [''],
-  }, // otherwise two servers could open one port without an error
+  }, // otherwise, two servers could open one port
   {
     name: 'process.env',
     word: /\bprocess\s*\.\s*env\b|\bBun\s*\.\s*env\b|\bimport\s*\.\s*meta\s*\.\s*env\b/,
     onlyIn: [
       'apps/broker/src/config/config.ts',
-      'apps/broker/src/main.ts', // it sets runtime options before anything is loaded
+      'apps/broker/src/main.ts', // sets runtime options before anything is loaded
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
       'vitest.config.ts',

@@ -1,7 +1,6 @@
 /**
- * Scans TypeScript for the import rules. Finds the modules that a file imports, and its code without comments and
- * literals. TypeScript 7 provides no scanner that JavaScript can call, and Bun's scanner drops type imports. This small
- * scanner handles comments, strings, templates with nested code, and regular expressions.
+ * Scans TypeScript for imports, and for code without comments and literals. TypeScript 7 has no scanner for JavaScript,
+ * and Bun's drops type imports.
  */
 export interface ImportLine {
   /** The quoted module name, or undefined for a computed `import(…)`. */
@@ -9,7 +8,7 @@ export interface ImportLine {
   line: number
 }
 
-/** Returns the modules in `import`, `export … from`, `import(…)`, `require(…)`, and in a type's `import('…')`. */
+/** Returns the modules in imports, exports, `require(…)` and types' `import('…')`. */
 export function importsOf(source: string): ImportLine[] {
   const code = codeOnly(source)
   const lines: ImportLine[] = []
@@ -24,7 +23,7 @@ export function importsOf(source: string): ImportLine[] {
   return lines
 }
 
-/** Replaces comments and the contents of literals with blanks, so that offsets stay the same. */
+/** Blanks comments and literals, so that offsets stay the same. */
 export function codeOnly(source: string): string {
   const scanner: Scanner = { source, at: 0, out: '', templateDepths: [], depth: 0 }
   while (scanner.at < source.length) step(scanner)
@@ -64,7 +63,7 @@ function step(s: Scanner): void {
   s.at++
 }
 
-/** Blanks the text from a backtick, or from the `}` that ends a `${…}`, to the closing backtick or the next `${`. */
+/** Blanks a template from a backtick, or a `}` that ends `${…}`, to its end or the next `${`. */
 function readTemplate(s: Scanner): void {
   let end = s.at + 1
   while (end < s.source.length && s.source[end] !== '`' && s.source.slice(end, end + 2) !== '${') {
@@ -100,14 +99,14 @@ function endOfRegExp(s: Scanner): number {
   return end
 }
 
-/** Returns whether a slash opens a regular expression; after a value, it is a division. */
+/** Returns whether a slash opens a regular expression, not a division. */
 function startsRegExp(before: string): boolean {
   const text = before.trimEnd()
   if (/(?<![\w$.])(?:return|typeof|case|in|of|delete|void|throw|new|await|yield|else|do)$/.test(text)) return true
   return !/[\w$)\]}'"`/]$/.test(text)
 }
 
-/** Blanks the contents of a literal but keeps its delimiters. */
+/** Blanks a literal's contents. */
 function blankLiteral(s: Scanner, end: number): void {
   const opener = s.source[s.at]!
   s.at++

@@ -6,7 +6,7 @@ import type { SourceFile } from './check.ts'
 const ROOT = join(import.meta.dirname, '../..')
 const SKIPPED = new Set(['node_modules', '.git', '.turbo', '.sealpost', 'coverage', 'dist'])
 
-/** Returns every TypeScript file in the repository, or all files with other extensions. */
+/** Returns the repository's TypeScript files, or those with other extensions. */
 export function readSources(extension = /\.[cm]?tsx?$/): SourceFile[] {
   const files: SourceFile[] = []
   const walk = (folder: string) => {

@@ -1,4 +1,4 @@
-/** Publishes the packed packages to a local registry, and installs them as an ordinary user does, below a path with a space. */
+/** Publishes the packages to a local registry, and installs them as an ordinary user below a path with a space. */
 import { spawnSync } from 'node:child_process'
 import {
   existsSync,
@@ -29,7 +29,7 @@ const NPM = ['/usr/bin/npm', '/usr/local/bin/npm'].find(existsSync)
 if (!NPM) process.stdout.write('skipped: the npm packages, because npm is not installed\n')
 const README = blocksOf(readFileSync(join(ROOT, 'README.md'), 'utf8')).map((block) => ({
   ...block,
-  text: block.text.replace('sealpost up ', 'sealpost up --port 0 '), // other tests run `up`, too
+  text: block.text.replace('sealpost up ', 'sealpost up --port 0 '), // other tests run `up` too
 }))
 const DATABASE_URL = 'postgres://user:password@host/database'
 const PLATFORM_PACKAGE = `node_modules/@sealpost/cli-${ownPlatform()}`
@@ -104,7 +104,7 @@ describe.skipIf(!NPM)('the npm packages', () => {
       const installed = await user.run('mkdir project without; cd project; npm init --yes; npm install sealpost')
       expect(installed.code, installed.output).toBe(0)
     })
-    /** Runs the installed command with an empty home, after the given code. */
+    /** Runs the installed command with an empty home, after `given`. */
     const run = (words: string, { given = '', project = 'project' } = {}) => {
       writeFileSync(join(user.folder, 'given.cjs'), given)
       const program = 'node --require ../given.cjs node_modules/sealpost/sealpost.cjs'
@@ -173,7 +173,7 @@ describe.skipIf(!NPM)('the npm packages', () => {
   })
 })
 
-/** Returns the folders of these packages, which the SDK needs, and of their dependencies. */
+/** Returns the folders of these packages and their dependencies. */
 function librariesOf(...names: string[]): string[] {
   const wrappers = names.map((name) => realpathSync(join(ROOT, 'packages/identity/node_modules', name)))
   return wrappers.flatMap((path) => [join(path, '..', path.endsWith('-sumo') ? 'libsodium-sumo' : 'libsodium'), path])

@@ -1,4 +1,4 @@
-/** Writes the API reference of the SDK for the documentation site: the declarations and comments of each entry. */
+/** Writes the SDK's API reference: each entry's declarations and comments. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ export function sdkReference(): string {
   }
 }
 
-/** `types`: the folder with the package's declarations. */
+/** `types`: the folder of declarations. */
 export function referenceOf(types: string): string {
   const blocks = new Map(blocksIn(readFileSync(join(types, 'all.d.ts'), 'utf8')).map(({ name, text }) => [name, text]))
   const seen = new Set<string>()
@@ -38,9 +38,9 @@ export function referenceOf(types: string): string {
   return `${[INTRODUCTION.trim(), ...sections].join('\n\n')}\n`
 }
 
-/** The class that a class extends. An entry does not export it if applications only use its subclasses. */
+/** Matches the superclass, which an entry may not export. */
 const BASE = /^export declare (?:abstract )?class \w+ extends (\w+)/m
 
-/** Returns the specifier of an entry from the name of its declarations. */
+/** Returns an entry's specifier from its file of declarations. */
 export const specifierOf = (file: string): string =>
   file === 'index.d.ts' ? '@sealpost/sdk' : `@sealpost/sdk/${file.replace(/\.d\.ts$/, '')}`

@@ -1,4 +1,4 @@
-/** Tests the packed SDK, installed outside the repository, on the runtimes that it supports. */
+/** Tests the packed SDK, outside the repository, on each runtime. */
 import {
   cpSync,
   existsSync,
@@ -26,7 +26,7 @@ import { documentedIn, programOf } from './test/examples.ts'
 import { installSdk, transpile } from './test/install.ts'
 import type { Outcome } from './test/peers.ts'
 
-/** Installed from npm when the test starts, because they unpack to 470 MB. */
+/** Installed when the test starts, because they unpack to 470 MB. */
 const RUNTIMES = join(import.meta.dirname, 'runtimes')
 const INSTALL = [process.execPath, 'install', '--frozen-lockfile', '--ignore-scripts']
 if (process.platform === 'linux') Bun.spawnSync(INSTALL, { cwd: RUNTIMES, stdout: 'ignore', stderr: 'ignore' })
@@ -34,7 +34,7 @@ const PROGRAMS = join(RUNTIMES, 'node_modules')
 
 let world: World
 let invite = ''
-/** A project with the package installed, in a folder whose path contains a space. */
+/** A project with the package, in a folder with a space in its path. */
 let folder = ''
 let tarball = ''
 let report = ''
@@ -68,7 +68,7 @@ function install(): void {
   for (const source of sources) cpSync(source, join(folder, basename(source)))
 }
 
-/** The `node` on the PATH may be Bun, so this searches for Node in the usual installation folders. */
+/** Node's usual folders, because the `node` on the PATH may be Bun. */
 const SYSTEM_NODE = ['/usr/bin/node', '/usr/local/bin/node'].find(existsSync) ?? ''
 const isNode20 = SYSTEM_NODE !== '' && Bun.spawnSync([SYSTEM_NODE, '-v']).stdout.toString().startsWith('v20.')
 
@@ -109,10 +109,9 @@ for (const { name, command, program = 'on-server.js' } of RUNS) {
 
 test.skipIf(chromiumPath === null)('works in Chromium, without a bundler', async () => {
   await using browser = await openBrowser()
-  // Chromium treats an intercepted page as one from the internet, which may not connect to this machine by default.
+  // For Chromium, an intercepted page is from the internet, which may not connect to this machine by default.
   const tab = await browser.newPage({ permissions: ['local-network-access'] })
-  // The page has the broker's origin, as behind a proxy that serves both, because the HTTP functions need the same
-  // origin.
+  // The page has the broker's origin, which the HTTP functions require.
   const app = `${world.broker.httpUrl}/app/`
   await tab.route(`${app}**`, (route) => {
     const path = new URL(route.request().url()).pathname.slice('/app/'.length)
@@ -126,7 +125,7 @@ test.skipIf(chromiumPath === null)('works in Chromium, without a bundler', async
   expect((outcomes as Outcome[]).length).toBe(10)
 })
 
-/** Returns a page whose import map finds the packages of the project. */
+/** Returns a page with an import map of the project's packages. */
 function pageOf(): string {
   const manifest = join(folder, 'node_modules/@sealpost/sdk/package.json')
   const { exports } = JSON.parse(readFileSync(manifest, 'utf8')) as { exports: Record<string, { default: string }> }
@@ -148,7 +147,7 @@ test('publint and attw report nothing', async () => {
   expect(messages).toEqual([])
   const analysis = await checkPackage(createPackageFromTarballData(new Uint8Array(readFileSync(tarball))))
   if (!analysis.types) throw new Error('the package has no types')
-  // The profile `esm-only`: the package has neither CommonJS nor files for TypeScript's resolution of Node 10.
+  // The profile `esm-only`: without CommonJS and Node 10 resolution.
   const isApplicable = (problem: Problem) =>
     !('resolutionKind' in problem) || !['node10', 'node16-cjs'].includes(problem.resolutionKind)
   expect(analysis.problems.filter(isApplicable)).toEqual([])
@@ -158,7 +157,7 @@ test.each(['nodenext', 'preserve'])('its types fit an application that resolves 
   typeCheck({ module, files: ['peers.ts', 'on-page.ts'], lib: ['es2022', 'dom', 'dom.iterable'] })
 })
 
-/** @throws an Error with the compiler's errors in these files of the project */
+/** @throws an Error with the compiler's errors in these files */
 function typeCheck({ module, files, lib }: { module: string; files: string[]; lib: string[] }): void {
   const strict = { strict: true, exactOptionalPropertyTypes: true, allowImportingTsExtensions: true }
   const compilerOptions = { module, ...strict, target: 'es2022', lib, types: [], noEmit: true }

@@ -1,7 +1,6 @@
 /**
- * Builds `@sealpost/sdk` for publishing: one package of ES modules and declarations, with one file for each source
- * file, so that a bundler drops code that an application doesn't use. The package contains the workspace packages that
- * the SDK imports.
+ * Builds `@sealpost/sdk` as one package of ES modules and declarations, with a file per source file, so that bundlers
+ * drop unused code. It contains the workspace packages that it imports.
  */
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -12,9 +11,9 @@ import { type Interface, rollUp } from './types.ts'
 export const ROOT = join(import.meta.dirname, '../..')
 const PACKAGES = join(ROOT, 'packages')
 const SDK = join(PACKAGES, 'sdk')
-/** Workspace packages that become folders of the published package. */
+/** Workspace packages that become folders of the package. */
 const PARTS = ['identity', 'protocol', 'std']
-/** Entries that only this repository uses. The engine's interface may change at any time. */
+/** Unpublished entries, which may change at any time. */
 const UNPUBLISHED = ['./backoff', './engine', './testing', './testing-attachments']
 
 interface Manifest {
@@ -23,14 +22,13 @@ interface Manifest {
   readonly dependencies: Readonly<Record<string, string>>
 }
 
-/** Returns the published entries and their source files, relative to `packages/sdk`. */
+/** Returns the published entries and their source files. */
 export function publishedEntries(): readonly (readonly [entry: string, source: string])[] {
   return Object.entries(manifestOf('sdk').exports).filter(([entry]) => !UNPUBLISHED.includes(entry))
 }
 
 /**
- * Builds the package into `folder`, replacing its contents. Returns the interface report. `model` is the path for the
- * documentation model.
+ * Builds the package into `folder`. Returns the interface report. `model`: the path of the documentation model.
  * @throws OperatingError `build_failed`
  */
 export function buildSdk(folder: string, model?: string): string {
@@ -64,15 +62,15 @@ const TYPES = 'dist/types'
 
 function writeTypes(folder: string, { declarations, entries }: Interface): void {
   mkdirSync(folder)
-  // `Symbol.asyncDispose`, which an application's own `lib` may lack.
+  // provides `Symbol.asyncDispose`, which an application's `lib` may lack
   writeFileSync(join(folder, 'all.d.ts'), `/// <reference lib="esnext.disposable" />\n${declarations}`)
   for (const [entry, text] of entries) writeFileSync(join(folder, `${nameOf(entry)}.d.ts`), text)
 }
 
-/** Returns the file name of an entry: `key-file` for `./key-file`, and `index` for `.`. */
+/** Returns an entry's file name: `key-file` for `./key-file`, `index` for `.`. */
 const nameOf = (entry: string): string => (entry === '.' ? 'index' : entry.slice(2))
 
-/** Builds and packs the package. Returns the path of the tarball in `destination`, and the interface report. */
+/** Builds and packs the package. Returns the tarball and the interface report. */
 export function packSdk(destination: string): { readonly tarball: string; readonly report: string } {
   const folder = join(destination, 'sdk')
   const report = buildSdk(folder)
@@ -84,7 +82,7 @@ function manifestOf(name: string): Manifest {
   return JSON.parse(readFileSync(join(PACKAGES, name, 'package.json'), 'utf8')) as Manifest
 }
 
-/** Maps bundled specifiers, such as `@sealpost/identity/key-file`, to source files below `packages/`. */
+/** Maps specifiers, such as `@sealpost/identity/key-file`, to source files. */
 function sourcesOfParts(): ReadonlyMap<string, string> {
   const pairs = PARTS.flatMap((part) =>
     Object.entries(manifestOf(part).exports).map(
@@ -119,13 +117,12 @@ function emit(outDir: string): void {
 interface Publication {
   /** The folder of the compiler's output. */
   readonly emitted: string
-  /** As `sourcesOfParts` returns them. */
   readonly sources: ReadonlyMap<string, string>
   /** The folder of the package, or of its declarations. */
   readonly folder: string
 }
 
-/** Copies an emitted file (`sdk/src/peer.js` to `dist/sdk/peer.js`) with specifiers for the package's files. */
+/** Copies an emitted file, with the package's specifiers. */
 function publish(path: string, { emitted, sources, folder }: Publication): void {
   const target = join(folder, placeOf(path))
   const text = readFileSync(join(emitted, path), 'utf8')
@@ -135,7 +132,7 @@ function publish(path: string, { emitted, sources, folder }: Publication): void 
 
 const placeOf = (path: string): string => join('dist', path.replace(/^(\w+)\/src\//, '$1/'))
 
-/** The map contains the source, so its name need not be a path of the machine that built it. */
+/** The map contains the source, so its name need not be the building machine's path. */
 function withOwnSource(text: string): string {
   const map = JSON.parse(text) as { sources: string[] }
   return JSON.stringify({ ...map, sources: map.sources.map((source) => basename(source)) })

@@ -1,16 +1,15 @@
 /**
- * Writes the declarations of the published package into one file that refers to no other package, so that a class has
- * one declaration whichever entry exports it. Each entry gets a short file with its own names. The interface report is
- * the same file without comments.
+ * Writes the package's declarations into one file, so that a class has one declaration, and a short file per entry. The
+ * interface report is the same without comments.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Extractor, ExtractorConfig, type ExtractorLogLevel } from '@microsoft/api-extractor'
 
 export interface Declarations {
-  /** The folder with the declarations that the compiler emitted, whose specifiers refer to each other. */
+  /** The folder of the compiler's declarations. */
   readonly folder: string
-  /** Maps each entry to the file below `folder` that declares it. */
+  /** Each entry with the file that declares it. */
   readonly entries: readonly (readonly [entry: string, file: string])[]
   /** The name of the package. */
   readonly manifest: string
@@ -19,7 +18,7 @@ export interface Declarations {
 export interface Interface {
   /** The text of the file with all declarations. */
   readonly declarations: string
-  /** Maps each entry to the text of its file, which expects the file with all declarations beside it as `all.d.ts`. */
+  /** The text of each entry's file, next to `all.d.ts`. */
   readonly entries: ReadonlyMap<string, string>
   /** The public interface, for reviewers. */
   readonly report: string
@@ -94,25 +93,25 @@ const COMPILER = {
   skipLibCheck: true,
 }
 
-/** API Extractor leaves such a comment in place of each internal member. */
+/** Matches API Extractor's comment in place of an internal member. */
 const EXCLUDED = /^ *\/\* Excluded from this release type: \w+ \*\/\n/gm
 
-/** A declaration with its comment. API Extractor starts each declaration on a new line, after an empty line. */
+/** Matches the start of a declaration with its comment. */
 const BLOCKS = /\n\n(?=\/\*\*|export |declare )/
 const NAME = /^(?:export )?(?:declare )?(?:abstract )?(?:class|function\*?|const|interface|type|let) (\w+)/m
 
 interface Block {
   readonly text: string
-  /** Undefined if the text is no declaration, such as the beginning of the file. */
+  /** Undefined for other text, such as the file's beginning. */
   readonly name: string | undefined
 }
 
-/** Splits a rollup into its declarations, each with its comment. */
+/** Splits a rollup into declarations with their comments. */
 export function blocksIn(rollup: string): Block[] {
   return rollup.split(BLOCKS).map((text) => ({ text, name: NAME.exec(codeOf(text))?.[1] }))
 }
 
-/** Omits declarations to which only internal members refer; API Extractor keeps them. */
+/** Omits declarations to which only internal members refer. */
 function reachable(rollup: string): string {
   const blocks = blocksIn(rollup).map((block) => ({ ...block, words: new Set(codeOf(block.text).match(WORD)) }))
   const open = blocks.filter(({ text, name }) => name === undefined || /^export /m.test(text))
@@ -128,12 +127,12 @@ function reachable(rollup: string): string {
   return kept.map(({ text }) => text).join('\n\n')
 }
 
-/** Matches a name that is not the name of a property. */
+/** Matches a name that is no property's. */
 const WORD = /\b\w+\b(?!\??:)/g
 
 const codeOf = (text: string): string => text.replace(/\/\*[\s\S]*?\*\//g, '')
 
-/** Returns the whole interface without its comments. */
+/** Returns the interface without comments. */
 function reportOf(entries: readonly string[], declarations: string): string {
   const code = codeOf(declarations)
     .replace(/\s*$/gm, '')
@@ -145,7 +144,7 @@ function reportOf(entries: readonly string[], declarations: string): string {
 const LIST = /^export (type )?\{([^}]*)\}/gm
 const DECLARED = /^export (?:declare )?(?:abstract )?(class|function\*?|const|interface|type) (\w+)/gm
 
-/** Returns a module's exported names, with `type` before names without a value. Omits internal names. */
+/** Returns a module's public names, types marked with `type`. */
 function namesOf(file: string, rollup: string): string[] {
   const text = readFileSync(file, 'utf8')
   const isPublic = new Set([...rollup.matchAll(DECLARED)].map(([, , name]) => name))

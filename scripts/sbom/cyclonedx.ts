@@ -1,10 +1,9 @@
 /**
- * Creates a bill of materials in CycloneDX 1.6 from the lock file: every package with its version, hash and licence,
- * and whether it is needed at run time. The maintained library for this format depends on a parser, a validator and an
- * XML writer, none of which are needed here: the document is a single object.
+ * Creates a CycloneDX 1.6 bill of materials from the lock file. The document is a single object, for which the library
+ * and its parser, validator and XML writer are not needed.
  */
 
-/** A package in `bun.lock`: `[name@version, registry, facts, integrity]`; a workspace has only the first element. */
+/** `bun.lock`, whose packages are `[name@version, registry, facts, integrity]`; a workspace has only the first. */
 export interface Lock {
   readonly workspaces: Readonly<Record<string, Dependencies & { readonly name: string; readonly version?: string }>>
   readonly packages: Readonly<
@@ -30,7 +29,7 @@ export interface Component {
 export interface Facts {
   readonly name: string
   readonly version: string
-  /** Maps `name@version` to an SPDX expression; packages that are not installed are missing. */
+  /** SPDX expressions by `name@version`, of installed packages. */
   readonly licenses: ReadonlyMap<string, string>
 }
 
@@ -38,7 +37,7 @@ export function billOf(lock: Lock, { name, version, licenses }: Facts) {
   const needed = neededBy(lock)
   const components = new Map<string, Component>()
   for (const [key, [id, , , integrity]] of Object.entries(lock.packages)) {
-    if (integrity === undefined) continue // an entry without facts is a workspace
+    if (integrity === undefined) continue // only workspaces lack facts
     const scope = needed.has(key) || components.get(id)?.scope === 'required' ? 'required' : 'excluded'
     components.set(id, componentOf(id, { scope, integrity, license: licenses.get(id) }))
   }
@@ -74,7 +73,7 @@ function hashOf(integrity: string): { alg: string; content: string } {
   return { alg: algorithm.toUpperCase().replace('SHA', 'SHA-'), content: Buffer.from(base64, 'base64').toString('hex') }
 }
 
-/** Returns the keys of the packages that workspaces need without their development dependencies. */
+/** Returns the keys of workspaces' runtime dependencies. */
 function neededBy({ workspaces, packages }: Lock): Set<string> {
   const needed = new Set<string>()
   const walk = (from: string, of: Dependencies) => {
@@ -89,7 +88,7 @@ function neededBy({ workspaces, packages }: Lock): Set<string> {
   return needed
 }
 
-/** Resolves a package like the module loader: to the nearest one above. */
+/** Resolves a package to the nearest one above, like the module loader. */
 function keyOf(packages: Lock['packages'], from: string, name: string): string | undefined {
   const above = from.match(/(?:@[^/]+\/)?[^/@][^/]*/g) ?? []
   for (let depth = above.length; depth >= 0; depth--) {

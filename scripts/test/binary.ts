@@ -1,4 +1,4 @@
-/** Builds the binary once for the tests of a run, when the first one asks for it; a `globalSetup` of vitest. */
+/** Builds the binary once per run, when a test first needs it; a `globalSetup` of vitest. */
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -10,7 +10,7 @@ import type { TestProject } from 'vitest/node'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The URL whose response is the path of the binary. */
+    /** The URL that responds with the binary's path. */
     sealpostBinary: string
   }
 }

@@ -1,6 +1,6 @@
 /**
- * For tests: provides k6's modules in Bun, when it is preloaded before a k6 script. At the end, prints the script's
- * checks and measurements. k6's `http` is synchronous, so this one runs a separate program for each request.
+ * Provides tests with k6's modules in Bun, preloaded before a script, and prints its checks and measurements. k6's
+ * `http` is synchronous, so each request runs a program.
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -85,7 +85,7 @@ plugin({
 
 Object.assign(globalThis, { __ENV: process.env, open: (file: string) => readFileSync(file, 'utf8'), runScript })
 
-/** Each peer in the file is a worker that runs one iteration. */
+/** Each peer in the file is a worker with one iteration. */
 function runScript(script: Record<string, unknown>): void {
   const { peers } = JSON.parse(readFileSync(process.env.PEERS!, 'utf8')) as { readonly peers: readonly unknown[] }
   for (const name of ['send', 'fetchMail', 'default']) {

@@ -1,10 +1,9 @@
-/** Configures the site, which loads nothing from another server. `src/stage.ts` writes the pages, `src/pages.ts` orders them. */
+/** Configures the site, which loads nothing from other servers. */
 import { defineConfig } from 'vitepress'
 import { anchorOf, placeOf, sections } from '../src/pages.ts'
 
 /**
- * Ignores stop words in a search, so that a question matches by its nouns. VitePress embeds the source of this function
- * in the page, so it must not refer to anything outside itself.
+ * Ignores stop words in a search. VitePress embeds this function's source in the page, so it must be self-contained.
  */
 function withoutStopWords(term: string): string | null {
   const words =
@@ -19,7 +18,7 @@ export default defineConfig({
   description: 'A durable, end-to-end encrypted message broker on Postgres',
   srcDir: 'pages',
   outDir: 'dist',
-  base: './', // relative links, so that the site works under any path and from a folder
+  base: './', // relative links, so that the site works under any path
   transformHead: ({ page }) => {
     const href = `${'../'.repeat(page.split('/').length - 1)}icon.svg`
     return [['link', { rel: 'icon', type: 'image/svg+xml', href }]]

@@ -1,7 +1,6 @@
 /**
- * Builds the site: `bun run docs:build [FOLDER]`, by default in `apps/docs/dist`. Fails on a dead link. VitePress
- * builds from `apps/docs/pages`. This program writes each page there under its name on the site, with rewritten links,
- * and the files that the pages link to.
+ * Builds the site: `bun run docs:build [FOLDER]`, by default in `apps/docs/dist`. Writes each page with rewritten links
+ * to `apps/docs/pages`, from which VitePress builds. Fails on a dead link.
  */
 import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
@@ -9,7 +8,7 @@ import { build } from 'vitepress'
 import { allPages, type DocPage, machineFiles, placeOf, ROOT, sections, withLinks } from './pages.ts'
 
 const OWN = join(import.meta.dirname, '..')
-const PAGES = join(OWN, 'pages') // `.vitepress/config.ts` uses the same path
+const PAGES = join(OWN, 'pages') // as in `.vitepress/config.ts`
 const PUBLIC = join(PAGES, 'public')
 const DECISIONS = 'docs/adr'
 const LLMS_HEAD = `# Sealpost
@@ -21,7 +20,7 @@ const LLMS_HEAD = `# Sealpost
 Every page is available as Markdown; [llms-full.txt](llms-full.txt) contains all of them.`
 
 stage()
-process.chdir(OWN) // VitePress resolves Vue from this folder
+process.chdir(OWN) // VitePress resolves Vue from here
 const folder = resolve(process.argv[2] ?? join(OWN, 'dist'))
 await build(OWN, { outDir: folder })
 // Programs can read each page as Markdown.
@@ -50,7 +49,7 @@ function write(path: string, text: string): void {
   writeFileSync(path, text)
 }
 
-/** Returns the address that a file or folder of the repository has on the site. */
+/** Returns the site's address of a file or folder. */
 function moved(target: string): string {
   const path = target.replace(/\/$/, '')
   if (path === DECISIONS) return `/${placeOf(`${DECISIONS}/README.md`)}`
@@ -60,7 +59,7 @@ function moved(target: string): string {
   return `/${copyOf(path)}`
 }
 
-/** Copies the file next to the pages, as text if browsers don't display its type. @returns its path on the site */
+/** Copies a file to the site, as text if browsers don't display its type. @returns its path */
 function copyOf(path: string): string {
   const isKnown = /\.(?:json|yaml|ts)$/.test(path)
   const place = path.replace(/^docs\//, '') + (isKnown ? '' : '.txt')

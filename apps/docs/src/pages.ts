@@ -1,6 +1,6 @@
 /**
- * Lists the pages of the documentation in order, for the sidebar, `llms.txt` and the build. If a page of `docs/` is
- * missing here, `scripts/docs.test.ts` fails. Also defines how pages, headings and links are named on the site.
+ * Lists the documentation's pages in order. `scripts/docs.test.ts` fails if one is missing. Defines the names of pages,
+ * headings and links.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { basename, dirname, join, posix } from 'node:path'
@@ -11,7 +11,6 @@ export interface DocPage {
   /** The path from the root of the repository. */
   readonly path: string
   readonly name: string
-  /** A summary of about half a line. */
   readonly about: string
 }
 
@@ -93,7 +92,7 @@ export const machineFiles: readonly DocPage[] = [
 
 export const allPages = (): readonly DocPage[] => sections.flatMap(({ pages }) => pages)
 
-/** Returns the pages of a folder, each with its title. */
+/** Returns a folder's pages with their titles. */
 function pagesOf(folder: string, about: string): readonly DocPage[] {
   const names = readdirSync(join(ROOT, folder)).filter((name) => name.endsWith('.md'))
   return names.sort().map((name) => {
@@ -102,7 +101,7 @@ function pagesOf(folder: string, about: string): readonly DocPage[] {
   })
 }
 
-/** Returns the path of a page on the site, without its extension: `docs/deploy/README.md` is `deploy/index`. */
+/** Returns a page's path on the site: `docs/deploy/README.md` is `deploy/index`. */
 export function placeOf(path: string): string {
   if (path === 'SECURITY.md') return 'reporting' // `security` is already the page about what each adversary can do
   const place = path.replace(/^docs\//, '').replace(/\.md$/, '')
@@ -111,23 +110,18 @@ export function placeOf(path: string): string {
   return folder + (name === 'readme' ? 'index' : name)
 }
 
-/**
- * Returns the anchor of a heading according to GitHub's rule, so that a link works in the repository and on the site.
- */
+/** Returns a heading's anchor by GitHub's rule, for links that work in both places. */
 export const anchorOf = (title: string): string =>
   title
     .toLowerCase()
     .replace(/[^\p{L}\p{N} _-]/gu, '')
     .replaceAll(' ', '-')
 
-/** Matches fenced blocks and text in backticks, in which brackets are not links. */
+/** Matches code, in which brackets are no links. */
 const CODE = /^```[\s\S]*?^```|`[^`\n]*`/gm
 const LINK = /(\]\()([^)\s#]+)((?:#[^)\s]*)?\))/g
 
-/**
- * Replaces the target of each link within the repository with the result of `moved`. Both are paths from the root of
- * the repository. External links, anchors and code stay unchanged.
- */
+/** Replaces the targets of links within the repository by `moved`. Both are paths from its root. */
 export function withLinks(text: string, path: string, moved: (target: string) => string): string {
   const parts: string[] = []
   let end = 0

@@ -1,4 +1,3 @@
-/** Runs brokers on one embedded Postgres, each as a separate program. */
 import type { BrokerProgram } from '@sealpost/broker-program'
 import { newBrokerKeyFile, startOwnBroker } from '@sealpost/harness/programs/own-broker'
 import { waitUntil } from '@sealpost/harness/programs/pace'

@@ -1,7 +1,4 @@
-/**
- * Runs a drill as a command: simulates a failure with real programs, prints the requirements, and exits with 1 if one
- * of them is not met.
- */
+/** Runs a drill: simulates a failure, prints the requirements, and exits with 1 if one is not met. */
 import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { checkMark } from '@sealpost/harness/report/text'

@@ -1,8 +1,6 @@
 /**
- * Practises a failover from a primary to its streaming standby under load. The primary is killed, and the standby is
- * promoted. With synchronous replication, the standby has every acknowledged message, and no peer may be asked to
- * resend. With asynchronous replication, the standby is cut off before the kill and lacks the last messages, which
- * peers must resend.
+ * Practises a failover to a streaming standby under load. With synchronous replication, no peer may be asked to resend.
+ * With asynchronous replication, the standby is cut off before the kill, and peers must resend what it lacks.
  */
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -22,37 +20,34 @@ import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, tr
 
 export interface FailoverOptions extends TrafficOptions {
   readonly replication: 'synchronous' | 'asynchronous'
-  /** Whether a broker is killed together with the primary, as if both were on one machine. */
+  /** Whether a broker dies with the primary, as on the same machine. */
   readonly losesBroker?: boolean
-  /**
-   * How brokers find the promoted server. `moved`: at an address that is redirected to it. `several`: in a URL that
-   * contains both servers.
-   */
+  /** How brokers find the promoted server: by a redirected address, or a URL with both servers. */
   readonly address: 'moved' | 'several'
 }
 
 interface FailoverResult extends TrafficResult {
-  /** The number of messages that were acknowledged before the kill but that the standby had not received. */
+  /** The number of acknowledged messages that the standby lacked. */
   readonly ackedBeyondStandby: number
-  /** The number of brokers that exited, not counting the one that the drill killed. */
+  /** The number of brokers that exited by themselves. */
   readonly brokerExits: number
-  /** The number of acknowledged messages that peers resent because the database was restored. */
+  /** The number of messages that peers resent because of the restored database. */
   readonly resends: number
   readonly peersTold: number
-  /** The time from the end of the promotion to the first acknowledgement. */
+  /** The time from the promotion to the first acknowledgement. */
   readonly firstAckMs: Millis
-  /** The time from the end of the promotion to the last sender's first acknowledgement. */
+  /** The time from the promotion until every sender had an acknowledgement. */
   readonly allAckMs: Millis
   readonly killToPromotedMs: Millis
-  /** The number of database and broker events in the logs of all brokers, by name, such as `database.kept`. */
+  /** Database and broker events by name, such as `database.kept`, in all logs. */
   readonly events: Readonly<Record<string, number>>
 }
 
 const FIRST_ACK_MS_MAX = 2_000
 const CALM_MS = 2_000
-/** Longer than the interval at which brokers check the database. */
+/** Longer than the brokers' checks of the database take. */
 const OBSERVED_MS = 11_000
-/** The minimum number of messages that the cut-off standby must lack. */
+/** The number of messages that the cut-off standby must lack. */
 const MISSED = 200
 const OUTAGE_MS = 500
 const PROMOTE_WITHIN_MS = 120_000
@@ -127,7 +122,7 @@ export async function drillFailover(options: FailoverOptions, teardown: Teardown
   }
 }
 
-/** Cuts the standby off, and waits until it lacks enough commits. @returns how many acknowledged messages it lacks */
+/** Cuts the standby off until it lacks enough commits. @returns how many acknowledged messages it lacks */
 async function cutOffStandby(site: ReplicatedSite, traffic: PairTraffic): Promise<number> {
   site.cutOffStandby()
   const acked = () => traffic.total(({ ackedAtMs }) => ackedAtMs.length)
@@ -148,7 +143,6 @@ interface SiteParts {
   readonly teardown: Teardown
 }
 
-/** Two servers, the address that brokers know, and the brokers. */
 class ReplicatedSite {
   readonly brokers: BrokerProgram[] = []
   readonly events = new Map<string, number>()
@@ -196,7 +190,7 @@ class ReplicatedSite {
     this.exits -= 1
   }
 
-  /** Sends SIGKILL to the postmaster and all backends. */
+  /** Kills the postmaster and all backends. */
   async killPrimary(): Promise<void> {
     const { database, primary, address, standby } = this.#parts
     const rows = await database.run((sql) => sql<{ pid: number }[]>`select pid from pg_stat_activity`)
@@ -246,7 +240,7 @@ async function isStreaming(database: Database): Promise<boolean> {
   return rows.length === 1
 }
 
-/** Makes each commit return only once the standby has it on disk. */
+/** Makes commits wait for the standby's disk. */
 async function commitSynchronously(database: Database): Promise<void> {
   await database.run((sql) => sql.unsafe(`alter system set synchronous_standby_names = '${STANDBY}'`))
   await database.run((sql) => sql.unsafe('select pg_reload_conf()'))
@@ -260,6 +254,6 @@ function killIfRunning(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // the backend has exited since the query
+    // the backend has exited in the meantime
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Suspends each broker for a while under load (`SIGSTOP`). Its port still accepts connections, but the broker never
- * replies. It resumes once its peers have left it.
+ * Suspends each broker under load (`SIGSTOP`): its port accepts connections, but it never replies. Resumes it once its
+ * peers have left.
  */
 import { wholeNumber } from '@sealpost/harness/programs/command'
 import { waitUntil } from '@sealpost/harness/programs/pace'
@@ -16,16 +16,16 @@ interface HangOptions extends TrafficOptions {
 }
 
 interface HangResult extends TrafficResult {
-  /** One entry for each broker, in the order in which they were suspended. */
+  /** One entry per broker, in the order of suspension. */
   readonly stops: readonly Stop[]
 }
 
 interface Stop {
-  /** The number of peers that lost their session during the suspension. */
+  /** The number of peers that lost their session. */
   readonly peers: number
   /** The time from the call to `send` until its ack. */
   readonly longestSendMs: Millis
-  /** The time from the call to `send` until the recipient's application has the message. */
+  /** The longest time from `send` until the recipient's application has the message. */
   readonly longestReceiveMs: Millis
 }
 
@@ -67,7 +67,7 @@ async function drillHang(options: HangOptions, teardown: Teardown): Promise<Hang
   return { stops, ...(await traffic.finish()) }
 }
 
-/** Suspends a broker. The measured times include the return of its peers once it resumes. */
+/** Suspends a broker. Times include its peers' return afterwards. */
 async function stopBroker(pid: number, stopMs: Millis, traffic: PairTraffic): Promise<Stop> {
   traffic.takeLongest()
   const stoppedAtMs = clockMs()

@@ -1,7 +1,4 @@
-/**
- * Moves a mesh between two cells while its peers send. Each cell has a server and a broker, and the mesh has a long
- * queue. Each message must reach its recipient once, and in order.
- */
+/** Moves a mesh with a long queue between two cells while its peers send. Each message must arrive once, in order. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -26,7 +23,7 @@ interface MoveOptions {
   readonly queued: number
   /** Messages per second between peers that are online. */
   readonly rate: number
-  /** Whether the old cell is stopped after the move and the broker of the new one restarted. */
+  /** Whether the old cell stops after the move, and the new one's broker restarts. */
   readonly oldCellGone?: boolean
 }
 
@@ -36,21 +33,18 @@ interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCount
   readonly live: number
   /** The time from the call to `send` until its ack. */
   readonly longestSendMs: Millis
-  /** The longest time between two messages of the same pair. */
+  /** The longest pause between two messages of a pair. */
   readonly longestPauseMs: Millis
-  /** The time from the call to `moveMesh` until the old cell's rows were deleted. */
+  /** The duration of `moveMesh`, with the deletion of the old rows. */
   readonly tookMs: Millis
-  /** How far the memory of this process grew during the move. The peers run in this process too. */
+  /** How far this process's memory, with the peers', grew during the move. */
   readonly grownMb: number
 }
 
 const PAIRS = 4
 const PAUSE_MS_MAX = 10_000
 const FINISH_WITHIN_MS = 300_000
-/**
- * The time limit for opening a session and, while the old cell is stopped, for all acks. A pair may pause for up to ten
- * seconds.
- */
+/** The time limit for a session and, without the old cell, for all acks. A pair may pause for ten seconds. */
 const STUCK_AFTER_MS = 30_000
 const CALM_MS = 3_000
 const FILLED_AT_ONCE = 250
@@ -92,7 +86,7 @@ async function drillMove(options: MoveOptions, teardown: Teardown): Promise<Move
   }
   teardown.add({ end: stop })
   const sending = Promise.all(pairs.map((pair) => pair.keepSending(rate / PAIRS)))
-  sending.catch(() => undefined) // a failure is reported below
+  sending.catch(() => undefined) // prevents an unhandled rejection
   await Bun.sleep(CALM_MS)
   const memory = new MemoryGrowth(process.pid)
   const startMs = clockMs()
@@ -135,7 +129,7 @@ class TwoCells {
   readonly #old: Cell
   readonly #new: Cell
   readonly #teardown: Teardown
-  /** Addresses of the new cell that the peers have learned. */
+  /** The new cell's addresses, which peers have learned. */
   #learned: readonly string[] = []
 
   private constructor(mesh: MeshMembers, cells: { readonly old: Cell; readonly new: Cell }, teardown: Teardown) {
@@ -161,7 +155,7 @@ class TwoCells {
     await this.#old.postgres.stop()
   }
 
-  /** Ends every session, so that every peer connects again. */
+  /** Ends every session, so that peers reconnect. */
   async restartNew(): Promise<void> {
     const { broker, postgres, env } = this.#new
     broker.kill()
@@ -177,10 +171,7 @@ class TwoCells {
     }
   }
 
-  /**
-   * Connects a peer. Every peer dials the old cell; if it connects after the move, it first dials the learned
-   * addresses.
-   */
+  /** Connects a peer to the old cell, or after the move to learned addresses. */
   async connect(member: number): Promise<Peer> {
     const { url, brokerKey } = this.#old.broker
     const { meshId, secrets } = this.mesh
@@ -200,7 +191,7 @@ async function startCell(env: Cell['env'], teardown: Teardown): Promise<Cell> {
   return { postgres, env, broker: await startOwnBroker({ databaseUrl: postgres.url, env }, teardown) }
 }
 
-/** The number of peers per pair: a sender, an online recipient, and a recipient that connects only at the end. */
+/** The peers per pair: a sender, an online recipient, and one that connects at the end. */
 const ROLES = 3
 
 class Pair {

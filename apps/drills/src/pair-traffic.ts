@@ -1,7 +1,4 @@
-/**
- * Runs pairs of peers. One peer of each pair sends numbers to the other at a steady rate, regardless of what happens to
- * the brokers.
- */
+/** Runs pairs of peers, of which one sends numbers to the other at a steady rate, whatever happens to the brokers. */
 import type { BrokerProgram } from '@sealpost/broker-program'
 import { enrolMesh, generateMesh, identityOf, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
 import { wholeNumber } from '@sealpost/harness/programs/command'
@@ -14,12 +11,12 @@ import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { Command } from 'commander'
 import type { DrillCheck } from './drill.ts'
 
-/** The options of all drills with pairs of peers. */
+/** The options of drills with pairs of peers. */
 export interface TrafficOptions {
   readonly brokers: number
-  /** The number of peers. Half of them send, each to one of the others. */
+  /** The number of peers, half of which send. */
   readonly peers: number
-  /** Messages per second, for all pairs together. */
+  /** Messages per second of all pairs. */
   readonly rate: number
 }
 
@@ -34,17 +31,17 @@ export const trafficOptions = (command: Command, { brokersMin, peersMin, ...defa
     .option('--peers <n>', 'the number of peers; half of them send', wholeNumber(peersMin, 100_000), defaults.peers)
     .option('--rate <n>', 'the number of messages per second', wholeNumber(1, 100_000), defaults.rate)
 
-/** The fate of numbered messages from one sender to one recipient. */
+/** The fate of one sender's numbered messages. */
 export interface DeliveryCounts {
   readonly lost: number
-  /** The number of messages that an application received twice. */
+  /** The number of messages received twice. */
   readonly duplicates: number
   readonly misordered: number
 }
 
 /**
- * Counts what happened to the messages of one pair. @param received - the numbers that arrived, in the order of
- * arrival; `sent` numbers from 0 were sent
+ * Counts the fates of a pair's messages. @param received - the numbers in the order of arrival; `sent` numbers from 0
+ * were sent
  */
 export function countDeliveries(received: readonly number[], sent: number): DeliveryCounts {
   const distinct = new Set(received).size
@@ -71,7 +68,7 @@ interface Outage {
 
 export interface TrafficResult extends DeliveryCounts {
   readonly sent: number
-  /** The longest delay of a send that this program itself caused, on a busy machine. */
+  /** The longest delay that this program itself caused. */
   readonly lateMs: Millis
 }
 
@@ -85,7 +82,7 @@ export class PairTraffic {
     this.#pairs = pairs
   }
 
-  /** Assigns ten peers to each mesh, and the meshes to the brokers in turn. */
+  /** Assigns ten peers to each mesh, and meshes to brokers in turn. */
   static async open(
     peers: number,
     { brokers, database }: { brokers: readonly BrokerProgram[]; database: Database | string },
@@ -101,7 +98,7 @@ export class PairTraffic {
     return new PairTraffic(pairs)
   }
 
-  /** Begins the traffic. @param perSecond - messages per second, for all pairs together */
+  /** Begins the traffic. @param perSecond - messages of all pairs */
   begin(perSecond: number): void {
     this.#sending = Promise.all(this.#pairs.map((pair) => pair.keepSending(perSecond / this.#pairs.length)))
     this.#sending.catch(() => undefined) // `finish` rejects with the error
@@ -126,10 +123,7 @@ export class PairTraffic {
     return sum(this.#pairs.map(of))
   }
 
-  /**
-   * Returns the longest times since the previous call: from `send` until the ack, and until the recipient's application
-   * had the message.
-   */
+  /** Returns the longest times since the last call: from `send` to the ack, and to the recipient's application. */
   takeLongest(): { readonly sendMs: Millis; readonly receiveMs: Millis } {
     const all = this.#pairs.map((pair) => pair.takeLongest())
     const longest = (of: (each: (typeof all)[number]) => Millis) => Math.round(Math.max(...all.map(of)))
@@ -140,7 +134,7 @@ export class PairTraffic {
     return this.#pairs.flatMap((pair) => pair.outages.flat().filter(({ lostAtMs }) => lostAtMs >= atMs))
   }
 
-  /** Returns the time from `atMs` to the first ack after it for each pair; Infinity if there was none yet. */
+  /** Returns each pair's time from `atMs` to the next ack; Infinity without one. */
   firstAcksSince(atMs: Millis): Millis[] {
     return this.#pairs.map(({ ackedAtMs }) => Math.round((ackedAtMs.find((each) => each >= atMs) ?? Infinity) - atMs))
   }
@@ -194,7 +188,7 @@ class Pair {
     return countDeliveries(this.#received, this.sent)
   }
 
-  /** Sends at this rate. Resolves when sending has ended and every send is acked. */
+  /** Sends at this rate. Resolves once every send is acked. */
   async keepSending(perSecond: number): Promise<void> {
     const startMs = clockMs() + (Math.random() * 1000) / perSecond
     await atRate({ startMs, perSecond, until: () => this.isOver }, (_, dueAtMs) => {

@@ -1,7 +1,6 @@
 /**
- * Takes a backup under load, loses the database and restores the backup. The restored database lacks the messages that
- * were acknowledged after the backup. Their senders are still running, learn of the new incarnation and resend them.
- * Each message must reach its recipient once, and no two messages may have the same delivery id.
+ * Takes a backup under load, loses the database and restores it. Senders learn of the new incarnation and resend. Each
+ * message must arrive once, and no delivery id may be reused.
  */
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -20,20 +19,20 @@ import type { Drill } from './drill.ts'
 import { addCounts, countDeliveries, type DeliveryCounts, deliveryCheck } from './pair-traffic.ts'
 
 interface RestoreOptions {
-  /** The number of messages to each recipient in each phase: before the backup, after it, and after the restore. */
+  /** The number of messages to each recipient in each of three phases. */
   readonly messages: number
 }
 
 interface RestoreResult extends DeliveryCounts {
   readonly acked: number
-  /** The number of messages that were acknowledged after the backup and before the loss. */
+  /** The number of messages acknowledged between the backup and the loss. */
   readonly ackedAfterBackup: number
   readonly reoffered: number
   readonly delivered: number
-  /** The number of delivery ids that belonged to one message before the restore and to another one after it. */
+  /** The number of delivery ids with different messages before and after the restore. */
   readonly idsReused: number
   readonly isNewIncarnation: boolean
-  /** The time from the start of the restore to the arrival of the last missing message. */
+  /** The time from the restore's start to the last missing message. */
   readonly recoveredInMs: number
 }
 
@@ -132,7 +131,7 @@ const ROLES = ['sender', 'recipient', 'absent'] as const
 type Role = (typeof ROLES)[number]
 type EventOf<T extends PeerEvent['type']> = Extract<PeerEvent, { type: T }>
 
-/** What outlives the database: the peers, their keys and the messages that they received. */
+/** The peers, their keys and received messages, which outlive the database. */
 class DrillPeers {
   readonly mesh: MeshMembers
   readonly #keyFile: string
@@ -151,7 +150,7 @@ class DrillPeers {
     return new DrillPeers(await generateMesh(ROLES.length), await newBrokerKeyFile(teardown), teardown)
   }
 
-  /** Starts a broker on this server, each time at the same address. */
+  /** Starts a broker on this server, at the same address each time. */
   async serve(postgres: EmbeddedPostgres): Promise<Site> {
     this.#teardown.addProgram(postgres)
     await migrate(postgres.url)
@@ -188,7 +187,7 @@ class DrillPeers {
   }
 }
 
-/** A sender of ascending numbers, each to all recipients. */
+/** Sends ascending numbers to all recipients. */
 class NumberSender {
   count = 0
   acked = 0

@@ -1,7 +1,4 @@
-/**
- * Performs a rolling deploy: brokers on one Postgres are replaced one after another under load, as a supervisor would
- * do it. One of them is then killed.
- */
+/** Performs a rolling deploy under load: replaces brokers one by one, and then kills one. */
 
 import { waitUntil } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -11,7 +8,6 @@ import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
 import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
-/** The result of a rolling deploy. */
 interface RollResult extends TrafficResult {
   readonly roll: { readonly longestSendMs: Millis; readonly tookMs: Millis }
   readonly kill: {
@@ -70,7 +66,7 @@ async function drillRoll(options: TrafficOptions, teardown: Teardown): Promise<R
   return { roll, kill, ...(await traffic.finish()) }
 }
 
-/** Kills a broker, and waits until all its peers have a session again. */
+/** Kills a broker. Waits until its peers have sessions again. */
 async function killOne(cluster: Cluster, traffic: PairTraffic) {
   const killedAtMs = clockMs()
   await cluster.kill(0)

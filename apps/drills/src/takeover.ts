@@ -1,7 +1,6 @@
 /**
- * Moves one identity repeatedly between two brokers under load. Most connections open while the former one still
- * receives and settles messages. Every third connection opens after a pause, so that more messages wait than one claim
- * takes. Each sender's messages must arrive in order, both on each connection and over all connections together.
+ * Moves an identity repeatedly between two brokers under load, mostly while the former connection still receives. Each
+ * sender's messages must arrive in order, on each connection and over all.
  */
 
 import {
@@ -24,23 +23,23 @@ interface TakeoverOptions {
   /** The number of identities, each in its own mesh. */
   readonly runs: number
   readonly takeovers: number
-  /** Messages per second, for all senders together. */
+  /** Messages per second of all senders. */
   readonly rate: number
 }
 
 interface TakeoverResult {
   readonly sent: number
   readonly lost: number
-  /** The number of messages that arrived out of order, on one connection or over all of them. */
+  /** The number of messages out of order. */
   readonly misordered: number
-  /** The number of messages that a connection's SDK missed because another connection had settled them. */
+  /** The number of messages that a connection missed because another had settled them. */
   readonly gaps: number
-  /** The number of messages that were delivered again to a later connection, whose SDK has no store. */
+  /** The number of messages delivered again to a later connection. */
   readonly repeated: number
 }
 
 const SENDERS = 4
-/** How long a connection keeps the identity before the next one takes it over. */
+/** The minimum time before the next connection takes over. */
 const STAY_MS_MIN = 20
 const STAY_MS_MAX = 120
 const PAUSE_EVERY = 3
@@ -84,7 +83,7 @@ async function runIn(cluster: Cluster, options: Omit<TakeoverOptions, 'runs'>): 
   const [own, ...others] = mesh.secrets
   const recipient = new MovingRecipient(brokers, own!)
   await recipient.move()
-  // At the senders' broker, the recipient's messages are leased on insert once its queue is empty.
+  // The senders' broker leases messages on insert once the recipient's queue is empty.
   const senders = await Promise.all(others.map((secret) => connect({ ...brokers[0]!, identity: identityOf(secret) })))
   let isOver = false
   const sending = sendUntil(() => isOver, { senders, to: mesh.peerKeys[0]!, perSecond: options.rate })
@@ -109,7 +108,7 @@ interface Sending {
   readonly perSecond: number
 }
 
-/** Sends numbered messages from each sender. @returns how many were sent, once all of them are acked */
+/** Sends numbered messages. @returns how many, once all are acked */
 function sendUntil(isOver: () => boolean, { senders, to, perSecond }: Sending): Promise<number> {
   return atRate({ perSecond, until: isOver }, (turn) =>
     senders[turn % senders.length]!.send(to, String(Math.floor(turn / senders.length))),
@@ -132,7 +131,7 @@ class MovingRecipient {
     return sum([...this.#seen.values()].map(({ size }) => size))
   }
 
-  /** Opens the next connection at the other broker. The former one stays open until that broker supersedes it. */
+  /** Opens the next connection at the other broker, which supersedes the former one. */
   async move(): Promise<void> {
     const broker = this.#brokers[this.#peers.length % this.#brokers.length]!
     const onEvent = (event: PeerEvent) => {
@@ -152,7 +151,7 @@ class MovingRecipient {
     await Promise.all(this.#peers.map((peer) => peer.close()))
   }
 
-  /** Records a message. @param last - the highest number on this connection, by sender */
+  /** Records a message. @param last - this connection's highest number by sender */
   async #take(message: Message, last: Map<PeerKey, number>): Promise<void> {
     const { sender } = message
     const no = Number(message.text())

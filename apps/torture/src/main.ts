@@ -1,7 +1,6 @@
 /**
- * Breaks every component that a broker depends on, under load, and combines what all peers saw into a verdict on every
- * message.
- * bun scripts/torture.ts --minutes 5            --list names the scenarios, --help lists the options
+ * Breaks every component that a broker depends on, under load, and judges every message. bun scripts/torture.ts
+ * --minutes 5 --list names the scenarios, --help lists the options
  *
  * `cluster/` runs Postgres and brokers, and `peers/` the programs of peers. `scenarios/` injects the faults.
  * `judgement/` records what happens and checks it. `mutations/` plants bugs that the checker must find.
@@ -51,10 +50,7 @@ else await main(options)
 await teardown.run()
 process.exit(exitCode ?? 0)
 
-/**
- * Reads the options. Prints help and errors itself. @returns the exit code instead of options if there is nothing to
- * run
- */
+/** Reads the options. Prints help and errors. @returns the exit code if there is nothing to run */
 function readCommandOptions(words: readonly string[]): CommandOptions | number {
   try {
     return tortureCommand().parse(words, { from: 'user' }).opts<CommandOptions>()

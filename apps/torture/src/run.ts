@@ -1,6 +1,4 @@
-/**
- * Runs scenarios on a stage: starts traffic, injects one fault after another, stops the traffic, and reaches a verdict.
- */
+/** Runs scenarios on a stage: traffic, faults one by one, and a verdict. */
 
 import { peakRssMb } from '@sealpost/harness/programs/machine'
 import type { TcpProxy } from '@sealpost/harness/programs/proxy'
@@ -17,14 +15,11 @@ export interface TortureScenario {
   readonly name: string
   /** The scenario's line in `--list`. */
   readonly summary: string
-  /**
-   * Returns the resources of a scenario that can't share Postgres and brokers with others. Scenarios without `alone`
-   * run mixed on one stage.
-   */
+  /** Returns the resources of a scenario that can't share Postgres and brokers. Others run mixed on one stage. */
   readonly alone?: (measure: Measure) => Alone | Promise<Alone>
-  /** The number of peers that are silent until the scenario uses them, in a short and in a full run. */
+  /** The number of peers that are silent until needed, by form. */
   readonly crowd?: { readonly short: number; readonly full: number }
-  /** Returns why this machine can't run the scenario, or null if it can. */
+  /** Returns why this machine can't run the scenario, or null. */
   readonly obstacle?: () => string | null
   inject(stage: TortureCluster, fault: Fault): Promise<void>
 }
@@ -39,12 +34,12 @@ interface Alone {
 
 /** What a scenario reports about its fault. */
 export interface Fault {
-  /** Marks the start of the fault for these programs of peers; without an argument, for all of them. */
+  /** Marks the start of the fault, for these programs of peers or all. */
   begins(programs?: readonly number[]): void
   ends(): void
 }
 
-/** Returns the error of a fault that affected nothing, so that the run proves nothing. */
+/** Returns the error of a fault without effect, because the run proves nothing. */
 export const missed = (sentence: string) => new OperatingError('fault_missed', sentence)
 
 const FAULT_MS_MIN = 1500
@@ -83,10 +78,7 @@ type ProxyMode = Parameters<TcpProxy['set']>[0]
 export interface RunOptions {
   readonly seed: number
   readonly measure: Measure
-  /**
-   * No fault begins after this time, and scenarios that have not had a turn are skipped. If null, each scenario has one
-   * turn, regardless of how long it takes.
-   */
+  /** When the last fault may begin, after which scenarios are skipped. Null gives each a turn. */
   readonly endMs: number | null
   readonly recoveryMs: number | null
   readonly tell: (step: string) => void
@@ -94,10 +86,10 @@ export interface RunOptions {
 
 export const NO_TIME = 'there was no time left: increase --minutes'
 const PROGRESS_EVERY_MS = 10_000
-/** The number of acks between two faults, and before the first one. */
+/** The number of acks before each fault. */
 const CALM_ACKS = { short: 100, full: 500 } as const
 
-/** Runs the scenarios on one stage, in an order that the seed chooses. */
+/** Runs the scenarios on one stage, in the seed's order. */
 export async function runScenarios(
   scenarios: readonly TortureScenario[],
   setting: TortureClusterOptions,
@@ -122,7 +114,6 @@ export async function runScenarios(
   return [...judged, ...names.filter((name) => !struck.has(name)).map((name) => skippedLine(name, NO_TIME))]
 }
 
-/** Reports the progress every ten seconds during `work`. */
 function withProgress<T>(
   { population }: TortureCluster,
   phase: string,
@@ -167,14 +158,14 @@ async function play(
     }
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
-    faults.push(error.message) // the events so far are still judged
+    faults.push(error.message) // judge the events so far
   }
   journal.close()
-  if (struck.size === 0) struck.add(scenarios[0]!.name) // failures before the first fault count for this scenario
+  if (struck.size === 0) struck.add(scenarios[0]!.name) // earlier failures count for this scenario
   return { noticed: { faults, missed, brokerRssMb: null }, struck }
 }
 
-/** Yields each scenario once in random order, then random ones until the end. The first scenario always has a turn. */
+/** Yields each scenario once, then random ones until the end. */
 function* turns(
   stage: TortureCluster,
   scenarios: readonly TortureScenario[],
@@ -187,7 +178,7 @@ function* turns(
     yield waiting.length > 0 ? draw() : stage.pick(scenarios)
 }
 
-/** Injects a fault. @returns why it affected nothing, or null */
+/** Injects a fault. @returns why it had no effect, or null */
 async function inject(scenario: TortureScenario, stage: TortureCluster, journal: Faults): Promise<string | null> {
   try {
     await scenario.inject(stage, journal.of(scenario.name))
@@ -199,7 +190,7 @@ async function inject(scenario: TortureScenario, stage: TortureCluster, journal:
   }
 }
 
-/** Records the faults in the ledger, so that the checker can attribute their effects. */
+/** Records the faults in the ledger for the checker. */
 class Faults {
   readonly #stage: TortureCluster
   #no = 0
@@ -234,7 +225,7 @@ class Faults {
     ledger.write({ atMs: clockMs(), e: 'repaired', no: this.#no })
   }
 
-  /** Resolves when a program that the last fault affected has a new ack. */
+  /** Resolves with a new ack in a program that the last fault affected. */
   async recovered(): Promise<void> {
     const { population } = this.#stage
     await this.#stage.until('the affected peers are served again', () =>

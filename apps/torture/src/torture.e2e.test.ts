@@ -1,4 +1,4 @@
-/** Runs the short form of the torture test: every scenario once, with a printed seed. */
+/** Runs the short form: every scenario once, with a printed seed. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type { VerdictLine } from './judgement/verdict.ts'
@@ -6,10 +6,10 @@ import { SCENARIOS } from './torture.ts'
 
 const SCRIPT = join(import.meta.dirname, '../../../scripts/torture.ts')
 const SLOW = 600_000
-/** No time limits, since the machine may be slow. A few messages between the faults are enough. */
+/** No time limits for slow machines, and few messages between faults. */
 const SHORT = ['--measure', 'short', '--rate', '100', '--recover-within', '0', '--json']
 
-/** No npm package contains the file systems that these two scenarios need. CI installs what the others need. */
+/** Scenarios whose file systems no npm package contains. */
 const MAY_BE_SKIPPED =
   process.env.CI === 'true' ? ['power-loss', 'store-power-loss'] : SCENARIOS.map(({ name }) => name)
 const MIXED = SCENARIOS.filter(({ alone }) => !alone).map(({ name }) => name)

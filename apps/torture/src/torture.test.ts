@@ -9,7 +9,7 @@ test('the faults of all parts end early enough for the drain and the check', () 
   const mixedEndMs = budget.partEndMs({ isAlone: false, aloneAfter: 4 })
   expect(mixedEndMs).toBe(1000 + 3 * MINUTE)
   expect(budget.faultsEndMs(mixedEndMs)).toBe(1000 + 0.85 * 3 * MINUTE)
-  nowMs = mixedEndMs + 20_000 // if the mixed part took longer than planned
+  nowMs = mixedEndMs + 20_000 // if the mixed part took too long
   for (let aloneAfter = 3; aloneAfter >= 0; aloneAfter--) {
     const endMs = budget.partEndMs({ isAlone: true, aloneAfter })
     expect(budget.hasRoom(endMs)).toBe(true)

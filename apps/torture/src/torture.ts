@@ -1,4 +1,4 @@
-/** Runs the scenarios that can be mixed on one stage, then each of the others on its own stage. */
+/** Runs the mixed scenarios on one stage, then each other on its own. */
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
 import type { Measure, TortureClusterOptions } from './cluster/stage.ts'
@@ -61,7 +61,7 @@ interface Torture extends TortureOptions {
   readonly tell: (step: string) => void
 }
 
-/** Runs the torture test. @returns a line for each requested scenario, in the order of `SCENARIOS` */
+/** Runs the torture test. @returns a line per scenario, in the order of `SCENARIOS` */
 export async function torture(options: Torture, teardown: Teardown): Promise<VerdictLine[]> {
   const asked = SCENARIOS.filter(({ name }) => options.scenario.length === 0 || options.scenario.includes(name))
   const lines: VerdictLine[] = []
@@ -117,7 +117,7 @@ async function runOn(
   }
 }
 
-/** The stage of most scenarios: two brokers, each with two programs of peers, and two meshes. */
+/** The stage of most scenarios: two brokers, programs of peers for each, and two meshes. */
 function settingOf(
   scenarios: readonly TortureScenario[],
   measure: Measure,
@@ -139,33 +139,33 @@ function settingOf(
   }
 }
 
-/** The maximum time for a scenario with its own Postgres. */
+/** The maximum time of a scenario with its own Postgres. */
 const ALONE_MS_MAX = 60_000
-/** The share of the total time for all such scenarios together. */
+/** These scenarios' share of the total time. */
 const ALONE_SHARE = 0.4
-/** The minimum time of a part: to start, inject a fault and be checked. */
+/** The minimum time of a part, with start, fault and check. */
 const PART_MS_MIN = 10_000
-/** The share of each part's time that is reserved for the drain and the check. */
+/** The share of a part's time for the drain and the check. */
 const REST_SHARE = 0.15
 
-/** Divides the time of a run so that each part's start, faults, drain and check end within it. */
+/** Divides a run's time among its parts. */
 interface Budget {
-  /** Returns when a part that begins now must end. `aloneAfter`: the number of parts after it. */
+  /** Returns when a part that begins now must end. `aloneAfter`: the number of later parts. */
   partEndMs(part: { readonly isAlone: boolean; readonly aloneAfter: number }): number
-  /** Returns whether a part that must end at `endMs` can still begin. */
+  /** Returns whether a part that must end at `endMs` can begin. */
   hasRoom(endMs: number): boolean
-  /** Returns the latest time at which a fault may begin in a part. */
+  /** Returns when a part's last fault may begin. */
   faultsEndMs(endMs: number): number
 }
 
-/** Returns the budget of a run. @param now - returns the current time; tests replace it */
+/** Returns a run's budget. @param now - the clock, which tests replace */
 export function budgetOf(totalMs: number, aloneCount: number, now: () => number = clockMs): Budget {
   const endMs = now() + totalMs
   const aloneMs = Math.min(ALONE_MS_MAX, (ALONE_SHARE * totalMs) / Math.max(1, aloneCount))
   return {
     partEndMs: ({ isAlone, aloneAfter }) => {
       if (!isAlone) return endMs - aloneCount * aloneMs
-      // All remaining parts share the time that earlier ones have saved or overrun.
+      // Remaining parts share the time that earlier ones have saved or overrun.
       return now() + Math.min(ALONE_MS_MAX, (endMs - now()) / (aloneAfter + 1))
     },
     hasRoom: (partEndMs) => partEndMs - now() >= PART_MS_MIN,

@@ -7,14 +7,14 @@ export interface Documented {
   readonly example: string | null
 }
 
-/** Whether the SDK calls the function, not an application. */
+/** Functions that the SDK calls, not applications. */
 const PORTS = ['MemoryStore.', 'FileUploadLog.', 'State.checkNote', 'State.sealRecord', 'State.recorded']
 const CLASS = /^(?:export )?declare (?:abstract )?class (\w+)/
 const FUNCTION = /^export declare (?:function|const) (\w+)/
 const METHOD = /^ {4}(?!constructor)(\w+)\(/
 const ACCESSOR = /^ {4}(?:get |readonly |\[)/
 
-/** Returns every public function and method, and the accessors that have an example. */
+/** Returns the public functions and methods, and accessors with an example. */
 export function documentedIn(declarations: string): Documented[] {
   const found: Documented[] = []
   let className = ''

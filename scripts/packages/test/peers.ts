@@ -1,7 +1,6 @@
 /**
- * Contains the tests of the packed SDK. A runtime runs them like an application, with only the package, against a real
- * broker. They are also type-checked like an application. This file imports only the package and, on servers, `node:`
- * modules.
+ * Contains the tests of the packed SDK. Each runtime runs them like an application, so they import only the package and
+ * `node:` modules.
  */
 
 import {
@@ -27,7 +26,7 @@ import { openReactions, openState, setSpace } from '@sealpost/sdk/state'
 export interface Surroundings {
   /** An invite that admits any number of members. */
   readonly invite: string
-  /** An empty folder; only on servers. */
+  /** An empty folder, on servers only. */
   readonly folder?: string
   readonly webSocket?: ConnectOptions['webSocket']
 }
@@ -169,7 +168,7 @@ const COMMON: Readonly<Record<string, Test>> = {
   },
 }
 
-/** Runs the tests one after the other. Each test has its own members. */
+/** Runs the tests in sequence, each with its own members. */
 export async function runTests(given: Surroundings, special: Readonly<Record<string, Test>>): Promise<Outcome[]> {
   await ready()
   const outcomes: Outcome[] = []
@@ -179,7 +178,7 @@ export async function runTests(given: Surroundings, special: Readonly<Record<str
   return outcomes
 }
 
-/** The time limit, which only ends tests that hang. */
+/** Only for tests that hang. */
 const TIMEOUT_MS = 60_000
 
 async function failureOf(test: Promise<void>): Promise<string | null> {
@@ -211,7 +210,7 @@ export async function peers(given: Surroundings, options: Partial<Place> = {}): 
 
 export const close = (...all: Peer[]): Promise<unknown> => Promise.all(all.map((peer) => peer.close()))
 
-/** Settles the next messages and resolves with their texts. */
+/** Settles the next messages. Resolves with their texts. */
 export function taken(peer: Peer, count: number): Promise<string[]> {
   const texts: string[] = []
   return new Promise((resolve) => {

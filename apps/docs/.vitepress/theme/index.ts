@@ -1,4 +1,4 @@
-/** Extends the default theme with system fonts and the colours of the console. */
+/** Extends the default theme with system fonts and the console's colours. */
 import theme from 'vitepress/theme-without-fonts'
 import './style.css'
 

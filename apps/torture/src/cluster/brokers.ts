@@ -1,6 +1,6 @@
 /**
- * Runs the brokers. Each broker is a program behind proxies: one to Postgres, and one for each program of peers. If a
- * broker exits by itself or logs an error, that counts as a bug in the product.
+ * Runs the brokers, each behind proxies to Postgres and to programs of peers. An unexpected exit or logged error is a
+ * bug.
  */
 
 import { type BrokerProgram, logLine, startBroker } from '@sealpost/broker-program'
@@ -26,10 +26,7 @@ interface Surroundings extends BrokerSetting {
   readonly ledger: LedgerWriter
 }
 
-/**
- * The brokers' settings. Times are short, so that each timer fires many times in a run. The verdict doesn't depend on
- * them.
- */
+/** The brokers' settings, with short times, so that timers fire often. The verdict doesn't depend on them. */
 export const SETTINGS: Readonly<Record<string, string>> = {
   HOST: '127.0.0.1',
   PORT: '0',
@@ -56,7 +53,7 @@ interface Place {
 export class Brokers {
   /** Failures that no scenario caused. */
   readonly faults: string[] = []
-  /** The proxies between the programs of peers and this broker. */
+  /** The proxies to each program of peers. */
   readonly fronts: readonly TcpProxy[]
   readonly #around: Surroundings
   readonly #places: readonly Place[]
@@ -110,7 +107,7 @@ export class Brokers {
     return this.#places.flatMap(({ process }) => process?.httpUrl ?? [])
   }
 
-  /** Returns the number of failed database operations in the logs of all brokers. */
+  /** The number of failed database operations in the logs. */
   get complaints(): number {
     return this.#complaints
   }
@@ -119,7 +116,7 @@ export class Brokers {
     return `ws://127.0.0.1:${this.fronts[program]!.port}`
   }
 
-  /** Returns the broker's own address, which is valid until the broker restarts. */
+  /** Returns the broker's own address until its restart. */
   urlFor(program: number): string {
     return this.#places[program % this.count]!.process!.url
   }
@@ -128,7 +125,7 @@ export class Brokers {
     return [...this.fronts.keys()].filter((program) => program % this.count === no)
   }
 
-  /** Starts a broker and connects its proxies to it. */
+  /** Starts a broker behind its proxies. */
   async start(no: number): Promise<void> {
     this.#lead(no, await this.#spawn(no))
   }
@@ -136,12 +133,12 @@ export class Brokers {
   async kill(no: number): Promise<void> {
     const place = this.#places[no]!
     const { process } = place
-    place.process = null // the stop does not count as a fault
+    place.process = null // the stop is no fault
     process?.kill()
     await process?.exited
   }
 
-  /** Replaces a broker: the new one is ready before the old one stops. */
+  /** Replaces a broker by one that is ready first. */
   async roll(no: number): Promise<void> {
     const former = this.#places[no]!.process
     this.#lead(no, await this.#spawn(no))
@@ -164,9 +161,7 @@ export class Brokers {
     if (lastWords !== ENDED_WELL) this.faults.push(`broker ${no} ended after SIGTERM: ${lastWords}`)
   }
 
-  /**
-   * Starts the program. Retries like a supervisor, because a start fails if Postgres is too busy to respond in time.
-   */
+  /** Starts the program. Retries like a supervisor, because Postgres may be too busy. */
   async #spawn(no: number): Promise<BrokerProgram> {
     for (let tries = 1; ; tries++) {
       try {
@@ -182,7 +177,7 @@ export class Brokers {
     const databaseUrl = new URL(postgres.url)
     databaseUrl.port = String(this.link(no).port)
     const authorities = this.fronts.map(({ port }) => `127.0.0.1:${port}`).join(',')
-    let isReady = false // earlier lines are part of the error if it can't start
+    let isReady = false // earlier lines are part of its error
     const broker = await startBroker({
       environment: {
         ...process.env,

@@ -1,7 +1,4 @@
-/**
- * Runs the Postgres server. Scenarios kill, stop and restart it with the same folder and port. At the end, the checker
- * reads its rows.
- */
+/** Runs the Postgres server, which scenarios kill and restart, and reads its rows at the end. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -15,10 +12,10 @@ export interface PostgresSetting extends Pick<EmbeddedOptions, 'dataDir' | 'sett
   readonly url?: string
 }
 
-/** A message that is still in the database at the end, queued or dead. */
+/** A message that is in the database at the end. */
 export interface Leftover {
   readonly envelopeId: string
-  /** Why the message is dead; `null` if it is still queued. */
+  /** Why the message is dead; `null` if it is queued. */
   readonly reason: 'expired' | 'strikes' | 'rejected' | null
 }
 
@@ -67,7 +64,7 @@ export class Postgres {
     return this.#hasEnded
   }
 
-  /** Kills the postmaster. Its backends notice that by themselves. */
+  /** Kills the postmaster, which its backends notice. */
   async kill(): Promise<void> {
     await this.#own.kill()
   }
@@ -78,13 +75,13 @@ export class Postgres {
       try {
         process.kill(pid, 'SIGKILL')
       } catch {
-        // the process has already ended
+        // it has already ended
       }
     }
     await this.#own.exited
   }
 
-  /** Stops the server like `pg_ctl stop -m immediate`: without a checkpoint, so that the next start recovers. */
+  /** Stops the server without a checkpoint, like `pg_ctl stop -m immediate`. */
   async stopAtOnce(): Promise<void> {
     process.kill(this.#own.pid, 'SIGQUIT')
     await this.#own.exited
@@ -95,7 +92,6 @@ export class Postgres {
     await this.#own.stop()
   }
 
-  /** Resolves when the server accepts connections. */
   async start(): Promise<void> {
     this.#server = await startEmbedded({ ...this.#options, port: this.port })
     this.#watch()
@@ -142,7 +138,7 @@ export class Postgres {
     return row!.n
   }
 
-  /** Counts queued messages with a time to live of a few seconds. */
+  /** Counts queued messages with a short time to live. */
   async countBrief(): Promise<number> {
     const [row] = await this.#db.run(
       (sql) => sql<{ n: number }[]>`select count(*)::int as n from message_queue

@@ -1,4 +1,4 @@
-/** Sets up the stage of one run: Postgres, brokers, peers and their ledgers. Scenarios act on it. */
+/** Sets up a run's stage: Postgres, brokers, peers and ledgers. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -21,17 +21,14 @@ export interface TortureClusterOptions extends BrokerSetting, PopulationSetting 
   readonly rate: number
   readonly bodyBytes: number
   readonly seed: number
-  /** A path that the scenario has created. */
+  /** A path that the scenario created. */
   readonly place?: string | undefined
 }
 
-/** The form of the run, on which durations and amounts depend. */
+/** The run's form, on which durations and amounts depend. */
 export type Measure = 'short' | 'full'
 
-/**
- * A run is stuck if no message has moved for `STUCK_AFTER_MS`, or if a condition was not met within
- * `WAITED_TOO_LONG_MS`.
- */
+/** The time without a moved message, or in `WAITED_TOO_LONG_MS` with an unmet condition, after which a run is stuck. */
 const STUCK_AFTER_MS = 90_000
 const WAITED_TOO_LONG_MS = 300_000
 const LOOK_MS = 20
@@ -91,19 +88,18 @@ export class TortureCluster {
     return this.#setting.place
   }
 
-  /** Peers that write from the start. */
   get writers(): PopulationMember[] {
     return this.population.members.filter(({ isWriting, isSleeper }) => isWriting && !isSleeper)
   }
   get sleepers(): PopulationMember[] {
     return this.population.members.filter(({ isSleeper }) => isSleeper)
   }
-  /** Returns the silent peers, which join when a scenario calls them. */
+  /** The silent peers, which join when a scenario needs them. */
   get crowd(): PopulationMember[] {
     return this.population.members.filter(({ isWriting }) => !isWriting)
   }
 
-  /** Writes the key file of a member that is enrolled at the broker of its program. */
+  /** Writes the key file of a member, for its program's broker. */
   async writeKeyFileOf({ no, meshNo, program }: PopulationMember, path: string): Promise<void> {
     const { meshId, secrets } = this.#meshes[meshNo]!
     const identity = identityOf(secrets[Math.floor(no / this.#meshes.length)]!)
@@ -120,7 +116,7 @@ export class TortureCluster {
     return list[this.random.below(list.length)]!
   }
 
-  /** Returns `short` in a short run, and a random amount from `short` to `full` in a full one. */
+  /** Returns `short` in a short run, otherwise a random amount up to `full`. */
   amount(short: number, full: number): number {
     return this.measure === 'short' ? short : short + this.random.below(full - short + 1)
   }
@@ -156,7 +152,7 @@ export class TortureCluster {
     }
   }
 
-  /** Stops the traffic and waits until the queue is empty. @returns what remains if the queue is stuck, otherwise null */
+  /** Stops the traffic and waits until the queue is empty. @returns what remains if it is stuck, otherwise null */
   async drain(): Promise<string | null> {
     const { population, postgres } = this
     try {

@@ -1,7 +1,4 @@
-/**
- * Tests the checker with hand-written ledgers: violations that each rule must detect, and histories that it must
- * accept.
- */
+/** Tests the checker with hand-written ledgers: violations to detect, and histories to accept. */
 import { expect, test } from 'vitest'
 import type { Leftover } from '../cluster/postgres.ts'
 import { findingsOf } from './checker.ts'
@@ -9,7 +6,7 @@ import { historyOf, type Kind, type LedgerEvent } from './ledger.ts'
 
 const LEASE_MS = 10_000
 
-/** A ledger of two peers, of which 0 writes to 1. */
+/** A ledger in which peer 0 writes to peer 1. */
 class Book {
   readonly events: LedgerEvent[] = []
   readonly leftovers: Leftover[] = []

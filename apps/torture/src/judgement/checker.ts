@@ -64,7 +64,7 @@ function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generato
     yield { rule: 'misdelivered', atMs: got.get(envelopeId)![0]!.atMs, sentence: `no peer sent ${envelopeId}` }
   for (const [envelopeId, list] of pushes) {
     const sent = byEnvelope.get(envelopeId)
-    if (!sent) continue // it was neither acked nor handed to an application, so its sender is unknown
+    if (!sent) continue // neither acked nor handed out, so its sender is unknown
     for (const { atMs, peer, sender } of list)
       if (peer !== sent.to || sender !== sent.from)
         yield { rule: 'misdelivered', atMs, sentence: `${nameOf(sent)} arrived at ${peer} as a message from ${sender}` }
@@ -75,10 +75,7 @@ function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generato
         yield { rule: 'misdelivered', atMs, sentence: `${envelopeId} differs from the message sent to ${peer}` }
 }
 
-/**
- * Checks that the first deliveries of each pair are in ascending order. A short-lived message that waited while the
- * clock was set may be overtaken, because it expired for a while and then became valid again.
- */
+/** Checks that each pair's first deliveries ascend. A short-lived message may be overtaken while the clock was set. */
 function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generator<Breach> {
   const last = new Map<string, number>()
   for (const [peer, envelopeId] of history[by]) {
@@ -94,10 +91,7 @@ function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generato
   }
 }
 
-/**
- * Checks that each repeated push of an envelope has a cause according to P7, a higher attempt number, and the same id
- * in the queue.
- */
+/** Checks that each repeated push has a cause (P7), a higher attempt number and the same id in the queue. */
 function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[]): Generator<Breach> {
   for (const [envelopeId, list] of history.pushes)
     for (const [i, push] of list.entries()) {
@@ -112,10 +106,7 @@ function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[
     }
 }
 
-/**
- * Checks that within one life of a peer, the SDK hands each message to the application once, unless the application
- * asked for a retry.
- */
+/** Checks that the SDK hands each message out once per process, unless the application asked for a retry. */
 function* shownTwice({ got, putOffAtMs }: History): Generator<Breach> {
   for (const [envelopeId, list] of got) {
     if (list.length === 1 || putOffAtMs.has(envelopeId)) continue
@@ -130,10 +121,7 @@ function* tampered({ alarms }: History): Generator<Breach> {
     yield { rule: 'tampered', atMs, sentence: `peer ${peer} reported ${what} ${envelopeId}`.trimEnd() }
 }
 
-/**
- * Checks that failed attempts only turn a message into a dead letter if its handler throws, never because a fault
- * interrupted it.
- */
+/** Checks that failed attempts make dead letters only if the handler throws, not because of a fault. */
 function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
   for (const [envelopeId, reason] of leftovers) {
     const sent = byEnvelope.get(envelopeId)
@@ -163,19 +151,20 @@ interface RepeatContext {
   readonly leaseMs: number
 }
 
-/** The longest time from the start of a lease to the push at the recipient, unless a program stalled. */
+/** The longest time from a lease to its push, without a stall. */
 const ON_ITS_WAY_MS = 1000
-/** A broker logs each kind of failure at most once per second, and retries a failed fence after a while. */
+/**
+ * The time for which a logged failure may have an effect. Brokers log a kind once per second, and retry fences later.
+ */
 const FAILURE_REACH_MS = 8000
 /** Matches scenarios that set the database clock. */
 const SETS_CLOCK = /^clock/
 
-/** Finds the cause of a repeated push. @returns null if nothing permits the push */
+/** Returns the cause of a repeated push; null if nothing permits it. */
 function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: RepeatContext): Cause | null {
   const { breaks, brokerFailuresMs, putOffAtMs } = history
   if (push.deliveryId !== before.deliveryId || push.attempt === before.attempt) return null
-  // A lease that was granted on insert may lapse immediately, and the message may be claimed again before the first
-  // push.
+  // A lease on insert may lapse immediately, and a claim precede the first push.
   if (isClockSet(breaks, before.atMs - ON_ITS_WAY_MS, push.atMs)) return 'clock'
   if (push.attempt < before.attempt) return null
   if (putOffAtMs.get(envelopeId)?.some((ms) => ms >= before.atMs && ms <= push.atMs)) return 'retry'
@@ -185,9 +174,7 @@ function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: Rep
   return null
 }
 
-/**
- * Returns the earliest time at which the lease of a push may have begun. A stall delays pushes after earlier claims.
- */
+/** Returns when a push's lease may have begun at the earliest, before any stall. */
 function leasedByMs(pushedAtMs: number, stalls: RepeatContext['history']['stalls']): number {
   let atMs = pushedAtMs - ON_ITS_WAY_MS
   for (const { fromMs, untilMs } of stalls)

@@ -1,7 +1,6 @@
 /**
- * Implements the ledger, which records what happened to every message: one JSON line per event, one file per program.
- * `historyOf` joins the files, and `checker.ts` judges the result. Peers are identified by their number in the
- * population. Times are ms since 1970 by a clock that no test sets (`clockMs`).
+ * Records what happened to every message, as JSON lines in a file per program. `historyOf` joins the files, and
+ * `checker.ts` judges them. Times are by a clock that no test sets (`clockMs`).
  */
 import { appendFileSync, createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
@@ -9,14 +8,14 @@ import type { Leftover } from '../cluster/postgres.ts'
 
 export type Kind =
   | 'plain'
-  /** A message that expires after two seconds. */
+  /** expires after two seconds */
   | 'brief'
-  /** A message for which the recipient's handler always throws. */
+  /** the recipient's handler always throws */
   | 'poison'
 
 export type PushedItem = readonly [id: number, envelopeId: string, sender: number, attempt: number]
 
-/** `n`: the number of the message among those from this sender to this recipient. */
+/** `n`: the message's number from this sender to this recipient. */
 interface Numbered {
   readonly from: number
   readonly to: number
@@ -27,15 +26,11 @@ export type LedgerEvent = { readonly atMs: number } & (
   | ({ readonly e: 'sent'; readonly kind: Kind } & Numbered)
   | ({ readonly e: 'acked'; readonly envelopeId: string } & Numbered)
   | ({ readonly e: 'refused'; readonly code: string } & Numbered)
-  /**
-   * A frame with deliveries has reached this peer's socket. `session`: the number of the socket among those of the
-   * peer.
-   */
+  /** Deliveries have reached this peer's socket, its `session`th. */
   | { readonly e: 'pushed'; readonly peer: number; readonly session: number; readonly items: readonly PushedItem[] }
   | { readonly e: 'settled'; readonly peer: number; readonly session: number; readonly ids: readonly number[] }
   /**
-   * The application has received the message. `isWhole`: whether body, sender and recipient match the send. `life`: how
-   * often the peer was started, each time with a new inbox.
+   * The application has the message. `isWhole`: whether it matches the send. `life`: how often the peer was started.
    */
   | ({
       readonly e: 'got'
@@ -51,7 +46,7 @@ export type LedgerEvent = { readonly atMs: number } & (
   | { readonly e: 'alarm'; readonly peer: number; readonly what: string; readonly envelopeId: string }
   /** This program has not run since `sinceMs`. */
   | { readonly e: 'stood still'; readonly sinceMs: number }
-  /** `peers`: the affected peers; null for all. */
+  /** `peers`: the affected ones; null for all. */
   | { readonly e: 'fault'; readonly no: number; readonly scenario: string; readonly peers: readonly number[] | null }
   | { readonly e: 'repaired'; readonly no: number }
   /** The broker logged a failed database operation. */
@@ -60,7 +55,7 @@ export type LedgerEvent = { readonly atMs: number } & (
 
 const FLUSH_BYTES = 64 * 1024
 
-/** Buffers lines; call `flush` before the program ends. */
+/** Buffers lines; `flush` must precede the program's end. */
 export class LedgerWriter {
   readonly #file: string
   #lines: string[] = []
@@ -115,11 +110,11 @@ export interface Sent {
   readonly sentAtMs: number
   ackedAtMs: number | null
   refusedWith: string | null
-  /** The id is taken from the message's ack or from the recipient's application. */
+  /** From the message's ack, or from the recipient. */
   envelopeId: string | null
 }
 
-/** A fault. If it was never repaired, it ends with the run. */
+/** A fault, which without a repair ends with the run. */
 export interface Break {
   readonly no: number
   readonly scenario: string
@@ -134,15 +129,15 @@ export interface History {
   /** Deliveries by envelope, in the order of arrival. */
   readonly pushes: ReadonlyMap<string, readonly Push[]>
   readonly got: ReadonlyMap<string, readonly Got[]>
-  /** The order of first arrivals: at the socket, and (below it) in the application. */
+  /** The order of first arrivals at the socket. */
   readonly firstPushed: readonly (readonly [peer: number, envelopeId: string])[]
   readonly firstGot: readonly (readonly [peer: number, envelopeId: string])[]
-  /** Envelopes that an application received although no peer had sent them. */
+  /** Received envelopes that no peer sent. */
   readonly invented: readonly string[]
   readonly putOffAtMs: ReadonlyMap<string, readonly number[]>
   readonly alarms: readonly Extract<LedgerEvent, { e: 'alarm' }>[]
   readonly breaks: readonly Break[]
-  /** Periods during which a program may not have run, because of a fault or a lack of CPU time. */
+  /** When a program may not have run, because of a fault or a lack of CPU time. */
   readonly stalls: readonly { readonly fromMs: number; readonly untilMs: number }[]
   /** The times of logged failures, ascending. */
   readonly brokerFailuresMs: readonly number[]
@@ -151,7 +146,7 @@ export interface History {
 
 type Event<E extends LedgerEvent['e']> = Extract<LedgerEvent, { e: E }>
 
-/** Joins the events of all programs. The events of each program are already in order. */
+/** Joins the events of all programs, each in order. */
 export async function historyOf(
   events: AsyncIterable<LedgerEvent> | Iterable<LedgerEvent>,
   leftovers: readonly Leftover[],
@@ -210,7 +205,7 @@ class JoinedEvents {
       case 'broker failed':
         return void this.brokerFailuresMs.push(event.atMs)
       case 'settled':
-        return // this event is only for people who read the ledger
+        return // only for people who read the ledger
     }
   }
 
@@ -218,7 +213,7 @@ class JoinedEvents {
     return [...this.#breaks.values()].map((one) => ({ ...one, untilMs: Math.min(one.untilMs, this.#lastMs) }))
   }
 
-  /** The recipient's program may have recorded an envelope before its sender's program did. */
+  /** The recipient's program may have recorded an envelope first. */
   bySender(): Pick<History, 'sent' | 'byEnvelope' | 'invented'> {
     for (const reply of this.#replies) this.#addReply(reply)
     const byEnvelope = new Map<string, Sent>()

@@ -1,4 +1,4 @@
-/** Judges each scenario: computes its figures, and whether the promises were kept. */
+/** Judges each scenario: its figures, and whether the promises were kept. */
 
 import type { Cause } from './checker.ts'
 import { type Breach, type CheckOptions, findingsOf, noRepeats, type Rule } from './checker.ts'
@@ -7,14 +7,14 @@ import type { Break, History } from './ledger.ts'
 type ScenarioOutcome =
   | 'held'
   | 'broken'
-  /** The fault affected nothing, or too few messages were sent, so the run proves nothing. */
+  /** The fault affected nothing, or too few messages were sent. */
   | 'invalid'
   | 'skipped'
 
 export interface VerdictLine {
   readonly scenario: string
   readonly outcome: ScenarioOutcome
-  /** The reason if the outcome is not `held`. */
+  /** Why the outcome is not `held`. */
   readonly reasons: readonly string[]
   readonly rounds: number
   readonly acked: number
@@ -26,16 +26,16 @@ export interface VerdictLine {
   /** Permitted redeliveries, by cause. */
   readonly repeats: Readonly<Record<Cause, number>>
   readonly longestPauseMs: number
-  /** The longest time from the end of a fault to the first new ack of an affected peer; null if there was none. */
+  /** The longest time from a fault's end to an affected peer's ack; null if there was none. */
   readonly recoveryMs: number | null
   readonly brokerRssMb: number | null
 }
 
-/** What was observed in a run in addition to its ledgers. */
+/** Observations in addition to the ledgers. */
 export interface Noticed {
-  /** Failures of the whole run, such as a broker that died or a queue that never became empty. */
+  /** Failures of the whole run, such as a dead broker. */
   readonly faults: readonly string[]
-  /** Why the fault of a scenario affected nothing, by scenario. */
+  /** Why a scenario's fault affected nothing. */
   readonly missed: ReadonlyMap<string, string>
   readonly brokerRssMb: number | null
 }
@@ -49,7 +49,7 @@ const RULES: readonly Rule[] = ['lost', 'misdelivered', 'misordered', 'duplicate
 const REASONS_MAX = 5
 const noBreaches = () => Object.fromEntries(RULES.map((rule) => [rule, 0])) as Record<Rule, number>
 
-/** Returns a line for each scenario, in order. Events before the first fault count for the first scenario. */
+/** Returns each scenario's line. Events before the first fault count for the first. */
 export function linesOf(
   history: History,
   scenarios: readonly string[],
@@ -107,7 +107,7 @@ const draftOf = (scenario: string): Draft => ({
   brokerRssMb: null,
 })
 
-/** Counts the messages of each scenario: those sent during it. */
+/** Counts the messages sent during each scenario. */
 function countMessages({ sent, got, leftovers }: History, draftAt: (ms: number) => Draft): void {
   for (const { ackedAtMs, envelopeId, sentAtMs } of sent) {
     const draft = draftAt(sentAtMs)

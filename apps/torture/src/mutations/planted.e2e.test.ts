@@ -1,4 +1,4 @@
-/** Tests that the checker finds each bug that is planted in a broker, and none in the unchanged broker. */
+/** Tests that the checker finds each planted bug, and none without one. */
 import { join } from 'node:path'
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -40,10 +40,7 @@ const expiry: TortureScenario = {
   },
 }
 
-/**
- * Loses several replies, because the bug shows only if a lost commit contained envelopes. On a busy machine, two
- * commits in a row contained only settles.
- */
+/** Loses several replies, because a lost commit must contain envelopes to reveal the bug. */
 const manyAnswersLost: TortureScenario = {
   ...answerLost,
   inject: async (stage, fault) => {
@@ -51,7 +48,7 @@ const manyAnswersLost: TortureScenario = {
   },
 }
 
-/** The rule that each planted bug breaks, and the scenario in which it does so. */
+/** The rule that each bug breaks, and the scenario that reveals it. */
 const NOTICED: Readonly<Record<Plant, { readonly rule: Rule; readonly during?: TortureScenario }>> = {
   'acks before the commit': { rule: 'lost', during: brokerKill },
   'drops a push': { rule: 'misordered' },

@@ -1,6 +1,6 @@
 /**
- * Runs one peer of the population: the real SDK, with every send and delivery recorded in the ledger. A custom
- * WebSocket also records pushes and settles, because the SDK hides duplicates from the application.
+ * Runs a peer: the real SDK, with every event in the ledger. A custom WebSocket records pushes and settles, because the
+ * SDK hides duplicates.
  */
 import { boxKeysFromSecret, signingKeysFromSeed } from '@sealpost/identity'
 import { decodeClientFrame, decodeServerFrame } from '@sealpost/protocol'
@@ -52,14 +52,12 @@ export class Actor {
   get pending(): number {
     return this.#peer?.pendingCount ?? 0
   }
-  /**
-   * Whether the peer may write. It stops while many sends are pending, like an application whose broker is unreachable.
-   */
+  /** Whether the peer may write: not while many sends are pending. */
   get mayWrite(): boolean {
     return this.#peer !== null && this.pending < WAITING_MAX
   }
 
-  /** Connects with the same keys and a new inbox and outbox, like a restarted program. */
+  /** Connects with the same keys and an empty inbox and outbox, like a restarted program. */
   async join(): Promise<void> {
     if (this.#peer) return
     const { ledger, url, brokerKey, numberOf } = this.#around
@@ -126,7 +124,7 @@ export class Actor {
   }
 }
 
-/** The contents of a body: sender, recipient and number, which also determine its padding. */
+/** A body's contents, which also determine its padding. */
 interface Said {
   readonly from: number
   readonly to: number
@@ -148,7 +146,7 @@ export function bodyOf({ from, to, n, kind }: Said, bytes: number): Uint8Array {
   return body
 }
 
-/** Reads a body. @returns null if no actor created this body */
+/** Reads a body. @returns null if no actor created it */
 function saidIn(body: Uint8Array): Said | null {
   if (body.length < HEAD_BYTES) return null
   const head = new DataView(body.buffer, body.byteOffset, body.length)
@@ -160,7 +158,7 @@ function saidIn(body: Uint8Array): Said | null {
 
 const fillingAt = (at: number, seed: number): number => (at * 31 + seed * 7) & 0xff
 
-/** Represents a sender outside the population. */
+/** A sender outside the population. */
 const STRANGER = -1
 
 interface Recording extends Pick<ActorContext, 'ledger' | 'numberOf'> {

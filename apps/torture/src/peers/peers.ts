@@ -1,7 +1,4 @@
-/**
- * Runs a share of the population, controlled by the commands of `population.ts`. The program ends together with its
- * parent.
- */
+/** Runs a share of the population, by commands of `population.ts`, until its parent ends. */
 import { ready } from '@sealpost/identity'
 import { clockMs } from '@sealpost/sdk'
 import { type PeerKey, type Random, seededRandom } from '@sealpost/std'
@@ -11,12 +8,12 @@ import type { PeerCommand, PeerProgress, PeerReply, PeerSetup } from './populati
 
 const PROGRESS_MS = 100
 const SEND_EVERY_MS = 10
-/** One in this number of messages has a short time to live. */
+/** The number of messages of which one has a short time to live. */
 const BRIEF_ONE_IN = 40
 const JOINING_AT_ONCE = 16
-/** If a timer is this late, the program did not run in the meantime. */
+/** How late a timer is if the program has not run. */
 const STOOD_STILL_MS = 400
-/** Bursts yield to the other actors after this number of messages. */
+/** The number of messages after which a burst yields. */
 const BURST_CHUNK = 64
 
 class Troupe {

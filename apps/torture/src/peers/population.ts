@@ -1,4 +1,4 @@
-/** Runs the peers of a run in child programs (`peers.ts`), sends them commands, and tracks their progress. */
+/** Runs the peers in child programs (`peers.ts`), and tracks their progress. */
 
 import { join } from 'node:path'
 import { generateMesh, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
@@ -18,9 +18,9 @@ export interface PeerSetup {
   readonly url: string
   readonly brokerKey: PeerKey
   readonly roles: readonly Role[]
-  /** The keys of all peers in the run, by peer number. */
+  /** The keys by peer number. */
   readonly keys: readonly PeerKey[]
-  /** The peers that each peer may write to, by peer number. */
+  /** The peers to which each may write. */
   readonly correspondents: readonly (readonly number[])[]
   readonly bodyBytes: number
   readonly seed: number
@@ -28,23 +28,22 @@ export interface PeerSetup {
 
 export type PeerCommand =
   | ({ readonly do: 'prepare' } & PeerSetup)
-  /** Answered once each peer has had its first session. */
+  /** Answered after each peer's first session. */
   | { readonly do: 'join'; readonly peers: readonly number[] }
   | { readonly do: 'leave'; readonly peers: readonly number[] }
-  /** Sets the messages per second, for all joined peers together; 0 stops the traffic. */
+  /** Sets the messages per second of all joined peers; 0 stops the traffic. */
   | { readonly do: 'pace'; readonly perSecond: number }
-  /** Answered once the outbox has accepted all messages. */
+  /** Answered once the outbox has all messages. */
   | { readonly do: 'burst'; readonly from: number; readonly to: number; readonly count: number; readonly kind: Kind }
-  /** Sets how long an application works on each message. */
   | { readonly do: 'dawdle'; readonly peers: readonly number[]; readonly forMs: number }
   | { readonly do: 'flush' }
 
 export interface PeerProgress {
   readonly sent: number
   readonly acked: number
-  /** The number of messages delivered to applications, without repeats. */
+  /** The number of distinct messages delivered. */
   readonly got: number
-  /** The number of sends that were not answered yet. */
+  /** The number of unanswered sends. */
   readonly pending: number
   readonly online: number
   readonly joined: number
@@ -55,17 +54,13 @@ export type PeerReply =
   | { readonly did: Exclude<PeerCommand['do'], 'pace' | 'dawdle'> }
   | { readonly did: 'fail'; readonly reason: string }
 
-/** The setup of a program of peers. */
 interface Cast {
   readonly peers: number
-  /** Whether the peers are writers, which write only to each other; other peers are silent. */
+  /** Whether the peers write, only to each other; others are silent. */
   readonly isWriting: boolean
-  /**
-   * The number of peers, at the end of the list, that are absent while messages are sent to them and join only at the
-   * end.
-   */
+  /** The number of peers that are absent until the end. */
   readonly sleepers: number
-  /** Whether the peers connect without a proxy, because there are too many of them. */
+  /** Whether the peers need no proxy, because there are too many. */
   readonly isDirect?: boolean
 }
 
@@ -91,7 +86,7 @@ export interface Invited {
 const FILE = join(import.meta.dirname, 'peers.ts')
 const NOTHING: PeerProgress = { sent: 0, acked: 0, got: 0, pending: 0, online: 0, joined: 0 }
 
-/** Creates the members. They are assigned to meshes in turn, so that every program has peers in each mesh. */
+/** Creates the members, assigned to meshes in turn, so that every program has peers in each. */
 export async function invite({ casts, meshes: count }: PopulationSetting): Promise<Invited> {
   const members = casts.flatMap((cast, program) =>
     Array.from({ length: cast.peers }, (_, i) => ({
@@ -131,7 +126,7 @@ export class Population {
       (_, i) => new Child<PeerCommand, PeerReply>(`Program ${i} of peers`, FILE),
     )
     this.#latest = this.#programs.map(() => NOTHING)
-    this.#failed.promise.catch(() => undefined) // callers that wait for a program receive the error
+    this.#failed.promise.catch(() => undefined) // prevents an unhandled rejection
     for (const [i, program] of this.#programs.entries())
       program.onReply((answer) => {
         if (answer.did === 'progress') this.#latest[i] = answer
@@ -188,7 +183,7 @@ export class Population {
     return this.members.filter(({ program }) => programs.includes(program)).map(({ no }) => no)
   }
 
-  /** Makes the members join. Resolves once each has had its first session. */
+  /** Makes the members join. Resolves after their first sessions. */
   join(members: readonly PopulationMember[]): Promise<unknown> {
     return this.#each(members, 'join')
   }
@@ -197,7 +192,7 @@ export class Population {
     return this.#each(members, 'leave')
   }
 
-  /** Sets the messages per second of all writing programs together. */
+  /** Sets the messages per second of all writers. */
   pace(perSecond: number): void {
     const writing = new Set(this.members.filter(({ isWriting }) => isWriting).map(({ program }) => program))
     for (const program of writing)

@@ -1,4 +1,4 @@
-/** Simulates machines whose disk is full or whose clock is set. Each scenario needs its own Postgres or brokers. */
+/** Simulates machines whose disk is full or whose clock is set, each with its own Postgres or brokers. */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -68,7 +68,7 @@ function fillUp(file: string): void {
     try {
       writeSync(opened, chunk)
     } catch {
-      chunk = chunk.subarray(0, chunk.length >> 1) // half of the chunk may still fit
+      chunk = chunk.subarray(0, chunk.length >> 1) // half of the chunk may fit
     }
   }
   closeSync(opened)
@@ -79,7 +79,7 @@ const libfaketime = (): string | undefined => {
   return paths.find((path) => spawnSync('test', ['-r', path]).status === 0)
 }
 
-/** Creates a file that sets the clock of all programs that have the returned environment. */
+/** Creates a file that sets the clock of programs with this environment. */
 function fakeClock(): { environment: Record<string, string>; file: string; end: () => Promise<void> } {
   const folder = folderFor('clock')
   const file = join(folder, 'offset')
@@ -87,7 +87,7 @@ function fakeClock(): { environment: Record<string, string>; file: string; end: 
   const environment = {
     LD_PRELOAD: libfaketime() ?? '',
     FAKETIME_TIMESTAMP_FILE: file,
-    FAKETIME_NO_CACHE: '1', // with a cache, the processes of one server would read different times for a while
+    FAKETIME_NO_CACHE: '1', // a cache would let processes of one server read different times
     FAKETIME_DONT_FAKE_MONOTONIC: '1',
   }
   return { environment, file, end: async () => rmSync(folder, { recursive: true, force: true }) }

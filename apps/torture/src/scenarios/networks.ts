@@ -4,7 +4,7 @@ import type { TortureCluster } from '../cluster/stage.ts'
 import type { Fault, TortureScenario } from '../run.ts'
 import { missed, setProxy } from '../run.ts'
 
-/** A request to Postgres of at least this size is a commit with envelopes. */
+/** The size from which a request to Postgres is a commit with envelopes. */
 const COMMIT_BYTES = 600
 
 interface Link {

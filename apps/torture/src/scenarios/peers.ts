@@ -1,6 +1,4 @@
-/**
- * Simulates peers that hang, are slow, never read, are absent, reject a message at every attempt, or are very numerous.
- */
+/** Simulates peers that hang, are slow, never read, are absent, reject a message, or are very numerous. */
 
 import { peakRssMb } from '@sealpost/harness/programs/machine'
 import { OperatingError } from '@sealpost/std'
@@ -81,7 +79,7 @@ const SIZES: Readonly<Record<Measure, { idle: number; deaf: number; bodyBytes: n
   short: { idle: 400, deaf: 40, bodyBytes: 4096 },
   full: { idle: 10_000, deaf: 200, bodyBytes: 4096 },
 }
-/** The program of peers that writes and stops reading. Number 0 writes and reads, and the others are idle. */
+/** The program that writes and stops reading. Number 0 writes and reads, and others are idle. */
 const DEAF = 1
 
 function manySockets(measure: Measure): Partial<TortureClusterOptions> {

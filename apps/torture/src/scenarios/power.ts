@@ -48,15 +48,14 @@ export const storePowerLoss: TortureScenario = {
 const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
 const TEXTS_PER_RUN = 500
 /**
- * The first write after a handler has returned may have begun before; the second one certainly contains the message's
- * mark.
+ * The number of writes after which a message's mark is certainly on disk: the first may have begun before its handler
+ * returned.
  */
 const WRITES_UNTIL_MARKED = 2
 
 /**
- * Cuts the power of a sender and a recipient on file stores repeatedly. This process records what both report, so the
- * record survives. Every message whose `post` has resolved must arrive, in order, and a message whose mark was on disk
- * must not be handled again.
+ * Cuts the power of a sender and a recipient on file stores repeatedly, and records what they report. Every message
+ * whose `post` resolved must arrive in order, and none whose mark was on disk again.
  */
 async function cutStores(stage: TortureCluster, fault: Fault): Promise<void> {
   const pair = await StoredPair.open(stage)
@@ -88,7 +87,7 @@ const isBusy = ({ sender, recipient }: Run): boolean =>
 
 type Args = Readonly<Record<'sender' | 'recipient', readonly string[]>>
 
-/** A sender and a recipient, each a series of processes on the same store. */
+/** A sender and a recipient, each a series of processes on one store. */
 class StoredPair {
   readonly recipient: PopulationMember
   readonly #args: Args
@@ -109,7 +108,7 @@ class StoredPair {
     const folder = join(stage.place!, crypto.randomUUID())
     mkdirSync(folder)
     const filesOf = async (member: PopulationMember) => {
-      const keyFile = join(dirname(stage.place!), `${crypto.randomUUID()}.json`) // outside the mount, because the fault does not apply to keys
+      const keyFile = join(dirname(stage.place!), `${crypto.randomUUID()}.json`) // outside the mount, because the fault must spare keys
       await stage.writeKeyFileOf(member, keyFile)
       return [keyFile, join(folder, `${member.no}.store`)]
     }
@@ -117,7 +116,7 @@ class StoredPair {
     return new StoredPair(to, { sender, recipient: ['receive', ...(await filesOf(to))] })
   }
 
-  /** Starts both. The sender posts this many more messages. */
+  /** Starts both. The sender posts this many messages. */
   start(count: number): Run {
     const texts = Array.from({ length: count }, (_, i) => String(this.#posted + i))
     this.#posted += count
@@ -130,7 +129,7 @@ class StoredPair {
     return this.#kept.every((text) => this.#handled.has(text) || now.has(text))
   }
 
-  /** Kills both, and judges what they have reported. @throws OperatingError `store_broken` */
+  /** Kills both, and judges their reports. @throws OperatingError `store_broken` */
   async kill({ sender, recipient }: Run): Promise<void> {
     await Promise.all([sender.kill(), recipient.kill()])
     this.#kept.push(...sender.reported('kept'))
@@ -151,10 +150,10 @@ const broken = (what: string) => new OperatingError('store_broken', `With stores
 
 const running = new Set<Program>()
 
-/** Kills the processes of an interrupted run before their folder is deleted. */
+/** An interrupted run's processes must end before their folder. */
 const killPeers = async () => void (await Promise.all([...running].map((program) => program.kill())))
 
-/** One process of a peer. It reports lines of JSON with one field each. */
+/** A peer's process, which reports lines of JSON. */
 class Program {
   readonly #child: Bun.Subprocess<'ignore', 'pipe', 'inherit'>
   readonly #lines: (readonly [kind: string, value: string])[] = []
@@ -170,7 +169,7 @@ class Program {
     return this.#lines.flatMap(([each, value]) => (each === kind ? [value] : []))
   }
 
-  /** Returns the messages whose handler has ended and whose mark is on disk. */
+  /** Returns the messages whose mark is on disk after their handler has ended. */
   marked(): string[] {
     const found: string[] = []
     let ended: { text: string; writes: number[] }[] = []

@@ -4,7 +4,7 @@ import type { TortureCluster } from '../cluster/stage.ts'
 import type { TortureScenario } from '../run.ts'
 import { missed, stopProcess } from '../run.ts'
 
-/** Waits until the broker's peers have sends without a reply, so that some of them are lost when the broker ends. */
+/** Waits for unanswered sends, so that the broker's end loses some. */
 async function midBurst(stage: TortureCluster, broker: number): Promise<void> {
   const programs = stage.brokers.programsOf(broker)
   await stage.until('the peers of the broker have unanswered sends', () =>

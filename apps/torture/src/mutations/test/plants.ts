@@ -1,7 +1,4 @@
-/**
- * Plants one bug in the broker that preloads this file (`bun --preload`). The checker must find each bug. `PLANTED`
- * contains the name of the bug. The product contains none of this code.
- */
+/** Plants the bug in `PLANTED` in the broker that preloads this file (`bun --preload`). */
 import { Driver } from '@sealpost/driver'
 import type { FrameOf, ServerFrame } from '@sealpost/protocol'
 import { type CommitParts, Commits, PostgresQueue, type QueueDatabases } from '@sealpost/queue/postgres'
@@ -10,7 +7,7 @@ import type { DeliveryId } from '@sealpost/std'
 type Delivery = FrameOf<'push'>['deliveries'][number]
 type Twist = (deliveries: readonly Delivery[], socket: number) => Delivery[]
 
-/** One in this number of deliveries is affected. */
+/** The number of deliveries of which one is affected. */
 const RARELY = 40
 const LATE_MS = 400
 const NO_ENVELOPE = '00000000-0000-0000-0000-000000000000'
@@ -104,7 +101,7 @@ interface Inside {
 
 const insideOf = (queue: PostgresQueue) => queue as unknown as Inside
 
-/** Changes pushes on their way from the engine to the sockets. */
+/** Changes pushes on their way to the sockets. */
 function twistPushes(twist: Twist): void {
   const { send } = Driver.prototype
   Driver.prototype.send = function (socket, frames) {
