@@ -1,4 +1,4 @@
-/** Runs the load test's scenarios as a user would. The tests check what the scenarios count, not how fast they are. */
+/** Runs the scenarios as a user would, and checks what they count, not how fast they are. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { SCENARIOS } from './scenarios/registry.ts'

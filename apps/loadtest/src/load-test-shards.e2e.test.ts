@@ -4,7 +4,7 @@ import type { LoadResult } from './run/result.ts'
 import { LoadTestWorld } from './test/testing-run.ts'
 
 const world = new LoadTestWorld()
-/** A short poll interval, so that a lost hint costs little time. */
+/** A short interval, so that a lost hint costs little. */
 const POLLING = { POLL_MS: '100' }
 const CLEAN = { lost: 0, timedOut: 0, misdelivered: 0, outOfOrder: 0, leftInQueue: 0 }
 

@@ -28,7 +28,7 @@ import { runScenarios } from './scenarios/run.ts'
 import { isSteady, runSoak } from './soak/soak.ts'
 import { printSoak } from './soak/soak-report.ts'
 
-/** The HTML page shows the latency of each second. */
+/** The span of the page's latencies. */
 const SPAN_MS = 1000
 
 const options = readArguments(process.argv.slice(2), process.env)
@@ -36,7 +36,7 @@ if (typeof options === 'number') process.exit(options)
 const paint = { isColored: isColored() }
 await runCommand((teardown) =>
   loadTest(options, teardown).catch((error) => {
-    if (!teardown.isRunning) process.stderr.write('\n') // ends the progress line with a line break
+    if (!teardown.isRunning) process.stderr.write('\n') // ends the progress line
     throw error
   }),
 )
@@ -49,8 +49,7 @@ async function loadTest(options: LoadOptions, teardown: Teardown): Promise<numbe
   if (scenarios.length > 0) return writeReport(await runScenarios(scenarios, around, teardown), options)
   const tell = (step: string) => display.step(step)
   const plans = shapesOf(options).map((shape) => planFrom(shape, options))
-  // The baselines run first, while nothing else runs: a Postgres that is still cleaning up would slow them down and
-  // improve the ratio unfairly.
+  // Run baselines first: a Postgres that cleans up would slow them and improve the ratio.
   const baselines: LoadOutcome[] = []
   if (options.against) for (const plan of plans) baselines.push(await runBaseline(plan, { options, display }, teardown))
   const target = await openEnvironment(

@@ -1,4 +1,4 @@
-/** Runs the attack bench as an engineer would, with one attack and one pair of turns. */
+/** Runs the attack bench as an engineer would, with one attack. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,6 +1,6 @@
 /**
- * Defines the interface of an attack and its building blocks: raw connections from any address of 127.0.0.0/8, a steady
- * rate, and a member over HTTP.
+ * Defines attacks and their building blocks: connections from any address of 127.0.0.0/8, a steady rate, and a member
+ * over HTTP.
  */
 import { connect, type Socket } from 'node:net'
 import { HttpPeer } from '@sealpost/broker/testing-http'
@@ -22,15 +22,15 @@ export interface StageMember {
 
 export interface AttackContext {
   readonly target: AttackTarget
-  /** The members that the attacker has enrolled, as many as the attack needs. */
+  /** The members that the attacker has enrolled. */
   readonly members: readonly StageMember[]
   /** Aborts at the end of the turn. */
   readonly signal: AbortSignal
-  /** Counts a reply from the broker, by its status, its close code or a name that the attack chooses. */
+  /** Counts a reply by its status, close code or chosen name. */
   readonly count: (answer: string | number) => void
 }
 
-/** What honest peers do once a second in addition to their messages, from a different address than the attacker's. */
+/** What honest peers do once a second besides messages, from another address. */
 export type ProbeKind = 'join' | 'file' | 'replay'
 
 export interface Attack {
@@ -38,22 +38,22 @@ export interface Attack {
   /** The attack's description in `--list`. */
   readonly does: string
   readonly members?: number
-  /** Whether the attack comes from a single unproven address. Such an attack may cost 5 % of a core. */
+  /** Whether the attack comes from one unauthenticated address, and so may cost 5 % of a core. */
   readonly isOneUnprovenAddress?: true
   /** Default: `join`. */
   readonly probe?: ProbeKind
-  /** Whether the mesh has a history (`HISTORY`) that its members may read. */
+  /** Whether the mesh has a history (`HISTORY`). */
   readonly hasHistory?: true
-  /** Settings of the broker that differ from the defaults. */
+  /** The broker's settings. */
   readonly env?: Readonly<Record<string, string>>
-  /** Attacks until `signal` aborts, then returns within a second. */
+  /** Attacks until `signal` aborts, and returns within a second. */
   readonly run: (context: AttackContext) => Promise<void>
 }
 
-/** Larger than the socket buffers, so that a slow reader determines the duration of a replay. */
+/** The history, larger than socket buffers, so that a slow reader determines a replay's duration. */
 export const HISTORY = { entries: 10_000, bytes: 20_000_000, events: 10_000 }
 
-/** Calls `act` this many times per second, evenly spaced, without waiting for earlier calls to end. */
+/** Calls `act` this often per second, evenly, without waiting for earlier calls. */
 export async function atPace(perSecond: number, signal: AbortSignal, act: (no: number) => void): Promise<void> {
   const startedAt = performance.now()
   for (let no = 0; !signal.aborted; no++) {
@@ -63,7 +63,7 @@ export async function atPace(perSecond: number, signal: AbortSignal, act: (no: n
   }
 }
 
-/** Calls `act` repeatedly in this number of concurrent loops. */
+/** Calls `act` in this number of concurrent loops. */
 export async function inLoops(count: number, signal: AbortSignal, act: (no: number) => Promise<void>): Promise<void> {
   const loop = async (no: number) => {
     while (!signal.aborted) await act(no)
@@ -71,14 +71,14 @@ export async function inLoops(count: number, signal: AbortSignal, act: (no: numb
   await Promise.all(Array.from({ length: count }, (_, no) => loop(no)))
 }
 
-/** Connects from this address. Ignores errors, because the socket closes after an error anyway. */
+/** Connects from this address. Ignores errors, which close the socket anyway. */
 export function dial(port: number, from: string): Socket {
   const socket = connect({ port, host: '127.0.0.1', localAddress: from })
   socket.on('error', () => undefined)
   return socket
 }
 
-/** Sends one request. Resolves with the status of the response, or with `cut` if the connection ends first. */
+/** Sends a request. Resolves with the response's status, or with `cut`. */
 export function statusOf(socket: Socket, request: Uint8Array | string, signal: AbortSignal): Promise<string> {
   return new Promise((resolve) => {
     const end = (status: string) => {
@@ -106,7 +106,6 @@ export function postOf(target: { readonly url: string }, path: string, body: str
   return [...lines, `Content-Length: ${body.length}`, 'Connection: close', '', body].join('\r\n')
 }
 
-/** A member that uses HTTP. */
 export class HttpMember {
   readonly #peer: HttpPeer
   readonly #place: AttackTarget & StageMember
@@ -127,7 +126,7 @@ export class HttpMember {
     return `${method} ${path} HTTP/1.1\r\nHost: ${host}\r\nAuthorization: ${Authorization}\r\nConnection: close\r\n`
   }
 
-  /** Returns the path for all events after `after` in the space of the mesh. */
+  /** Returns the path of all events after `after` in the mesh's space. */
   replayPath(after: number): string {
     const { meshId } = this.#place
     return `/v1/meshes/${meshId}/history?space=${meshId}&after=${after}`
@@ -140,7 +139,7 @@ export class HttpMember {
     return status === 200 && text.trimEnd().endsWith('}') && text.includes('"end":true')
   }
 
-  /** Creates an attachment that only this member may access. @returns its id */
+  /** Creates an attachment for this member only. @returns its id */
   async createAttachment(bytes: number, chunkBytes: number): Promise<string> {
     const id = crypto.getRandomValues(new Uint8Array(16)).toHex()
     const recipients = [this.#place.identity.signing.publicKey]

@@ -1,4 +1,4 @@
-/** Runs the attacker as a program with a low priority, so that its CPU use does not slow down the broker. */
+/** Runs the attacker with a low priority, so that it does not slow the broker. */
 import { setPriority } from 'node:os'
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
@@ -10,7 +10,7 @@ export interface AttackerOrder {
   readonly end?: true
 }
 
-/** The broker's replies in a turn, with the number of each. */
+/** The broker's replies, with their numbers. */
 export interface AttackerReply {
   readonly answers: Readonly<Record<string, number>>
 }

@@ -1,6 +1,6 @@
 /**
- * Runs the honest peers: pairs that each send 10 messages a second, and a probe once a second. Latency is measured from
- * the call to `send()` until the recipient's handler; both run in this process, on one clock.
+ * Runs the honest peers: pairs that send 10 messages a second each, and a probe. Latency is from `send()` to the
+ * recipient's handler, on one clock.
  */
 import { WireClient } from '@sealpost/broker/testing-wire'
 import { serveParent } from '@sealpost/harness/programs/child'
@@ -9,7 +9,7 @@ import { connect, type Peer } from '@sealpost/sdk'
 import { type AttackTarget, HISTORY, HttpMember, type ProbeKind, type StageMember } from './attack.ts'
 
 export interface HonestOrder {
-  /** The members: two for each pair, and one more for the probe. */
+  /** The members: two for each pair, and one for the probe. */
   readonly open?: { readonly target: AttackTarget; readonly members: readonly StageMember[]; readonly probe: ProbeKind }
   readonly seconds?: number
 }
@@ -26,7 +26,7 @@ export type HonestReply = { readonly isOpen: true } | HonestFigures
 
 const EVERY_MS = 100
 const PROBE_EVERY_MS = 1000
-/** The latency that is recorded for a message that has not arrived within this time. */
+/** The latency recorded for a message that takes longer. */
 const LATE_MS = 10_000
 const CHUNK_BYTES = 64 * 1024
 
@@ -88,7 +88,7 @@ class HonestPeers {
   }
 }
 
-/** Returns the probe: it opens a connection, uploads a chunk, or replays the last events. */
+/** Returns the probe: a connection, an upload, or a replay of the last events. */
 async function openProbe(probe: ProbeKind, account: AttackTarget & StageMember): Promise<() => Promise<boolean>> {
   if (probe === 'join') return () => joins(account)
   const member = await HttpMember.enter(account)
@@ -99,7 +99,7 @@ async function openProbe(probe: ProbeKind, account: AttackTarget & StageMember):
 }
 
 async function joins(account: AttackTarget & StageMember): Promise<boolean> {
-  const client = await WireClient.enter(account).catch(() => null) // null if the broker refuses the client or closes the connection before the welcome
+  const client = await WireClient.enter(account).catch(() => null) // null if the broker refuses the client
   client?.destroy()
   return client !== null
 }

@@ -1,8 +1,6 @@
 /**
  * Measures what attacks cost an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`. Each attack
- * runs against its own broker, on loopback, for a bounded time. The parts are `attack` (the interface of an attack),
- * `unproven` and `members` (the kinds, and the list), `attacker` and `honest` (the two programs that run alongside the
- * broker), and `measure` (sets up Postgres, broker and members, and runs turns in pairs: with and without the attack).
+ * runs against its own broker, on loopback, for a bounded time.
  */
 
 import { runCommand } from '@sealpost/harness/programs/command'

@@ -1,7 +1,4 @@
-/**
- * Measures an attack in pairs of turns, with and without it, and judges the result. A busy machine affects both turns
- * equally.
- */
+/** Measures an attack in pairs of turns, with and without it, which a busy machine affects equally. */
 import { join } from 'node:path'
 import { HistoryFixture } from '@sealpost/harness/members/history-fixture'
 import { enrolMesh, generateMesh, identityOf } from '@sealpost/harness/members/mesh'
@@ -17,11 +14,11 @@ import { type Attack, type AttackTarget, HISTORY, type StageMember } from './att
 import type { AttackerOrder, AttackerReply } from './attacker.ts'
 import type { HonestFigures, HonestOrder, HonestReply } from './honest.ts'
 
-/** The honest peers' figures in one turn, and the broker's CPU time. */
+/** A turn's figures of honest peers, and the broker's CPU time. */
 export interface AttackTurn extends Omit<HonestFigures, 'sent'> {
-  /** The broker's CPU time as a share of one core. */
+  /** The broker's CPU time as a share of a core. */
   readonly cpuShare: number
-  /** The replies to the attacker; empty without an attack. */
+  /** The replies to the attacker. */
   readonly answers: Readonly<Record<string, number>>
 }
 
@@ -34,7 +31,7 @@ export interface TurnPair {
 export interface AttackOutcome {
   readonly name: string
   readonly pairs: readonly TurnPair[]
-  /** The differences between the turns with the attack and those without it. */
+  /** The differences between turns with and without the attack. */
   readonly p99MsMore: number
   readonly cpuShareMore: number
   readonly succeeded: number
@@ -43,9 +40,9 @@ export interface AttackOutcome {
   readonly isWithinBars: boolean
 }
 
-/** Four pairs that send to each other, and one member for the probe. */
+/** The number of honest members: four pairs, and one for the probe. */
 const HONEST_MEMBERS = 4 * 2 + 1
-/** The rate limits refill between two turns. */
+/** The pause between turns, in which rate limits refill. */
 const PAUSE_MS = 2_000
 
 interface Scene {
@@ -71,7 +68,7 @@ export async function measureAttack(
   honest.send({ open: { target: stage.target, members: stage.honest, probe } })
   await opened
   const scene = { attack, stage, seconds, honest, attacker }
-  await turnOf(scene, 'without') // a first turn, in which the runtime compiles the code
+  await turnOf(scene, 'without') // lets the runtime compile the code
   const measured: TurnPair[] = []
   for (let i = 0; i < pairs; i++) measured.push(await pairOf(scene, i % 2 === 0 ? 'without' : 'under'))
   await endAttacker()
@@ -104,7 +101,7 @@ async function answersOf(attacker: Scene['attacker']): Promise<AttackTurn['answe
   return (await ended).answers
 }
 
-/** Measures the user and system time of a process; a busy machine hardly affects them. */
+/** Measures a process's CPU time, which a busy machine hardly affects. */
 async function cpuShareOver(pid: number, seconds: number): Promise<number> {
   const cpuSeconds = () => processFacts(pid)?.cpuSeconds ?? Number.NaN
   const before = cpuSeconds()

@@ -1,7 +1,4 @@
-/**
- * Defines attacks by members of the mesh. They make the broker parse, hold or store data, and so use up capacity that
- * others need. Also lists all attacks (`bun scripts/attack.ts --list`). Add a new attack to the file of its kind.
- */
+/** Defines attacks by members of the mesh. They use up capacity that others need. Also lists all attacks. */
 import { envelopeTo, WireClient } from '@sealpost/broker/testing-wire'
 import { createPool } from '@sealpost/identity'
 import type { ServerFrame } from '@sealpost/protocol'
@@ -24,16 +21,14 @@ const JUNK_BYTES = 250_000
 const WIDE = `{"type":"send","envelopes":[${'{},'.repeat(JUNK_BYTES / 3)}{}]}`
 const CHUNK_BYTES = 256 * 1024
 const SLOTS = 4
-/** The number of members that have an attachment. */
+/** The number of members with an attachment. */
 const HOLDERS = 4
 const REPLAYS = 32
-/**
- * The bytes to read ten times a second, because the broker disconnects a reader that takes less than 16 kB per second.
- */
+/** Bytes per read, ten times a second: just above the 16 kB/s below which the broker disconnects a reader. */
 const SIP_BYTES = 2_000
 const MADE_UP = '00'.repeat(16)
 
-/** Sends junk until the broker disconnects, then starts again from another address. */
+/** Sends junk until the broker disconnects, then from another address. */
 async function junk({ target, members, signal, count }: AttackContext): Promise<void> {
   await atPace(20, signal, (no) => {
     const place = { ...target, ...members[no % members.length]! }
@@ -49,10 +44,7 @@ async function junk({ target, members, signal, count }: AttackContext): Promise<
   })
 }
 
-/**
- * Starts four uploads of chunks at a time for each member but sends no content. A few members use their own
- * attachments, the others nonexistent ones.
- */
+/** Starts four uploads at a time per member without content, mostly of nonexistent attachments. */
 async function rooms({ target, members, signal, count }: AttackContext): Promise<void> {
   const hash = 'A'.repeat(43)
   await Promise.all(
@@ -75,7 +67,7 @@ async function rooms({ target, members, signal, count }: AttackContext): Promise
   )
 }
 
-/** Requests the whole history repeatedly, and reads only a little faster than the required minimum. */
+/** Requests the whole history repeatedly, and reads just above the required minimum. */
 async function replays({ target, members, signal, count }: AttackContext): Promise<void> {
   const peer = await HttpMember.enter({ ...target, ...members[0]! })
   const head = `${peer.head('GET', peer.replayPath(0))}\r\n`
@@ -98,7 +90,7 @@ async function replays({ target, members, signal, count }: AttackContext): Promi
 }
 
 const LARGE_BYTES = 60_000
-/** The maximum number of envelopes without a reply. */
+/** The maximum number of unanswered envelopes. */
 const WINDOW = 32
 const PAUSE_MS = 20
 

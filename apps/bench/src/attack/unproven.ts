@@ -1,10 +1,10 @@
-/** Defines attacks by clients without a key, with sockets and requests before anything is proven. */
+/** Defines attacks by clients without a key. */
 import type { Socket } from 'node:net'
 import { WireClient } from '@sealpost/broker/testing-wire'
 import { type Attack, type AttackContext, atPace, dial, portOf, postOf, statusOf } from './attack.ts'
 
 const FROM = '127.66.6.6'
-/** The rates of the attacker. They are below the limits of one address, so that each request is admitted. */
+/** The attacker's rate, below an address's limits, so that each request is admitted. */
 const REQUESTS_PER_SECOND = 40
 const UPGRADES_PER_SECOND = 10
 const SILENT_PER_SECOND = 400
@@ -34,7 +34,7 @@ const firstFrame =
     })
   }
 
-/** Holds more silent sockets than the broker admits without a proven key, from 200 addresses in 10 networks. */
+/** Holds more silent sockets than the broker admits unauthenticated, from 200 addresses in 10 networks. */
 async function crowd({ target, signal, count }: AttackContext): Promise<void> {
   const open = new Set<WireClient>()
   await atPace(300, signal, (no) => {
@@ -51,7 +51,7 @@ async function crowd({ target, signal, count }: AttackContext): Promise<void> {
   for (const client of open) client.destroy()
 }
 
-/** Holds silent connections; the broker closes each after 12 seconds. */
+/** Holds silent connections, each of which the broker closes after 12 seconds. */
 async function silent({ target, signal, count }: AttackContext): Promise<void> {
   const open = new Set<Socket>()
   await atPace(SILENT_PER_SECOND, signal, () => {

@@ -1,14 +1,11 @@
-/** Reads the measured figures that a plan needs from docs/benchmarks. No figure is estimated. */
+/** Reads a plan's figures, all measured, from docs/benchmarks. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Results, readResults } from '../figures/results.ts'
 
-/**
- * The cost of a message when one broker has a certain rate. At a low rate, each message has its own commit; at a high
- * rate, hundreds of messages share one.
- */
+/** A message's cost at a broker's rate. At a low rate, it has its own commit; at a high one, hundreds share it. */
 export interface CostPoint {
-  /** The number of messages per second in the run. */
+  /** The number of messages per second. */
   readonly perSecond: number
   readonly brokerUs: number
   readonly postgresUs: number
@@ -16,7 +13,7 @@ export interface CostPoint {
   readonly walBytes: number
 }
 
-/** The results of `measure.ts`: bytes per message, including indexes. */
+/** The results of `measure.ts`, in bytes with indexes. */
 export interface Stored {
   readonly payloadBytes: number
   readonly commitRows: number
@@ -26,43 +23,37 @@ export interface Stored {
 }
 
 export interface Sizes {
-  /** The size of a member with its session and its high-water mark, including indexes. */
+  /** A member's size, with session and high-water mark. */
   readonly peerBytes: number
   readonly stored: readonly Stored[]
-  /** The CPU time for a connecting peer, from the upgrade to its first claim. */
+  /** The CPU time of a connecting peer, up to its first claim. */
   readonly handshake: { readonly brokerUs: number; readonly postgresUs: number }
 }
 
 export interface Figures {
   /** The costs, ascending by rate. */
   readonly costs: readonly CostPoint[]
-  /** The payload size with which `costs` were measured. */
+  /** The payload of `costs`. */
   readonly payloadBytes: number
-  /** The cost that a claim adds to a message that was not leased on insert. */
+  /** The additional cost of a claim. */
   readonly claim: { readonly brokerUs: number; readonly postgresUs: number; readonly walBytes: number }
-  /** The highest measured rate of one broker. */
+  /** The highest measured rate of a broker. */
   readonly messagesPerSecondMax: number
   readonly idleCpuPerSession: number
   readonly brokerMbEmpty: number
-  /** A broker's memory at the highest measured rates, with a hundred peers. */
+  /** A busy broker's memory, with a hundred peers. */
   readonly brokerMbBusy: number
   readonly sessionKb: number
   readonly peerBytes: number
   readonly waiting: LinearCost
-  /**
-   * Bytes of WAL per payload byte. It exceeds one because the payload is in the row, and again in page images after a
-   * checkpoint.
-   */
+  /** Bytes of WAL per payload byte: in the row, and again in page images after a checkpoint. */
   readonly walPerPayloadByte: number
-  /**
-   * Bytes per remembered message. `alone`: if it is the only one from its sender in its commit. `gathered`: if the
-   * commit has others from the same sender.
-   */
+  /** Bytes per remembered message: `alone` in its commit, or `gathered` with others from its sender. */
   readonly ledgerBytes: { readonly alone: number; readonly gathered: number }
   readonly handshake: Sizes['handshake']
 }
 
-/** The cost is `base + perByte × payload bytes`. */
+/** A cost of `base + perByte × payload bytes`. */
 export interface LinearCost {
   readonly base: number
   readonly perByte: number
@@ -154,10 +145,7 @@ function sizeFigures({ peerBytes, stored, handshake }: Sizes) {
   }
 }
 
-/**
- * Returns the cost of a message when a broker has this rate. Interpolates between the measured rates on a logarithmic
- * scale. Outside their range, uses the nearest measured rate.
- */
+/** Returns a message's cost at this rate, interpolated on a logarithmic scale between measured ones. */
 export function costAt({ costs }: Figures, perSecond: number): CostPoint {
   const above = costs.findIndex((point) => point.perSecond >= perSecond)
   if (above <= 0) return { ...(above === 0 ? costs[0]! : costs.at(-1)!), perSecond }

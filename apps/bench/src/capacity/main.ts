@@ -1,7 +1,6 @@
 /**
  * Plans the brokers, databases and disks for a load: `bun scripts/capacity.ts --peers 1M --messages 50`.
- * docs/CAPACITY.md explains the plan. The parts are `figures` (the measurements), `model` (the arithmetic),
- * `simulation` (`--simulate`), `measure` (`--measure`) and `report` (the plan as text, and the tables of the document).
+ * docs/CAPACITY.md explains the plan.
  */
 import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
 import { startOwnPostgres } from '@sealpost/harness/programs/postgres'
@@ -12,7 +11,7 @@ import { measureHandshakes, measureSizes } from './measure.ts'
 import { type Hardware, type Load, planFor, usualHardware, usualLoad } from './model.ts'
 import { planText, renderPage, simulationText } from './report.ts'
 
-/** Each row contains the option, field, parser and meaning. */
+/** Rows of option, field, parser and meaning. */
 const LOAD_ROWS = [
   ['peers', 'peers', count, 'the number of members of all meshes'],
   ['online', 'onlineShare', share, 'the share of members that is connected at the busiest time'],
@@ -88,7 +87,7 @@ function camelCase(name: string): string {
   return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())
 }
 
-/** Parses a count. Accepts plain numbers, and also 1e9, 10k and 2M. */
+/** Parses a count, such as 100, 1e9, 10k and 2M. */
 function count(text: string): number {
   const [, digits, unit = ''] = /^(\d+(?:\.\d+)?(?:e\d+)?)([kMG]?)$/.exec(text) ?? []
   const value = Number(digits) * { '': 1, k: 1e3, M: 1e6, G: 1e9 }[unit as '' | 'k']!

@@ -1,7 +1,6 @@
 /**
- * Measures the values that a plan needs in addition to the benchmarks: the size of a peer, a waiting message and a
- * remembered message in the database, and the cost of a handshake. The sizes result from the real statements on an
- * empty database, and hardly depend on the machine.
+ * Measures a plan's other values: the sizes of peers, waiting and remembered messages, and the cost of a handshake.
+ * Sizes hardly depend on the machine.
  */
 
 import { enrolMesh, generateMesh, identityOf, newMeshId } from '@sealpost/harness/members/mesh'
@@ -30,7 +29,7 @@ const RUNS = [
   { payloadBytes: 4000, commitRows: 500 },
 ] as const
 
-/** Measures the sizes. @param databaseUrl - an empty database that nothing else uses */
+/** Measures the sizes. @param databaseUrl - an empty database */
 export async function measureSizes(databaseUrl: string): Promise<Omit<Sizes, 'handshake'>> {
   await migrate(databaseUrl)
   const db = await openDatabase(databaseUrl, { connections: 1 })
@@ -78,7 +77,7 @@ async function enrol(db: Database) {
   return { meshId, peers, peerBytes: ((await bytesOf(db, tables)) - before) / PEERS }
 }
 
-/** Stores messages from a hundred senders to all peers. The peers never claim them. */
+/** Stores messages from a hundred senders, which peers never claim. */
 async function store(world: World, { payloadBytes, commitRows }: (typeof RUNS)[number]): Promise<Stored> {
   const { db, queue } = world
   await run(db, 'truncate message_queue, dedupe_ledger')
@@ -142,12 +141,12 @@ const run = (db: Database, statement: string) => db.run((sql) => sql.unsafe(stat
 const random = (bytes: number) => crypto.getRandomValues(new Uint8Array(bytes))
 const randomHex = (bytes: number) => toHex(random(bytes))
 
-/** The number of handshakes before the measurement, during which the runtime compiles the broker's code. */
+/** The number of handshakes before the measurement, which compile the code. */
 const WARMING = 300
 const MEASURED = 1000
 const AT_ONCE = 16
 
-/** Measures how much CPU time broker and Postgres take for a connecting peer, from the upgrade to its first claim. */
+/** Measures the CPU time of a connecting peer, up to its first claim. */
 export async function measureHandshakes(
   { url: databaseUrl, pid }: { readonly url: string; readonly pid: number },
   teardown: Teardown,

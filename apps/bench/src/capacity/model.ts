@@ -1,42 +1,41 @@
 /**
- * Computes brokers, cells and disks from a load. Each need is a measured cost divided by the capacity of one machine.
- * The largest quotient decides. The plan shows which one it is, because an operator would increase that resource first.
+ * Computes brokers, cells and disks from a load. The largest ratio of cost to capacity decides, and the plan names it.
  */
 import { costAt, type Figures } from './figures.ts'
 
 export interface Load {
   readonly peers: number
-  /** The share of peers that are online at the busiest time. */
+  /** The share of peers online at the busiest time. */
   readonly onlineShare: number
   readonly messagesPerPeerADay: number
   readonly payloadBytes: number
-  /** The rate of the busiest second divided by the average rate. */
+  /** The busiest second's rate divided by the average. */
   readonly peakFactor: number
-  /** The share of messages whose recipient is offline and claims them when it connects. */
+  /** The share of messages to offline recipients, which claim them later. */
   readonly offlineShare: number
   /** How long a message for an offline recipient waits. */
   readonly waitHours: number
   /** The period within which resends are detected. */
   readonly dedupeHours: number
-  /** The number of members of the largest mesh. */
+  /** The largest mesh's number of members. */
   readonly meshPeers: number
 }
 
-/** The capacity of one machine. Values that were not measured are assumptions of the plan. Options can change them. */
+/** A machine's capacity. Unmeasured values are assumptions, which options can change. */
 export interface Hardware {
   /** The share of a machine's capacity that a plan uses. */
   readonly headroom: number
   readonly sessionsPerBroker: number
   readonly brokerMb: number
   readonly cellCores: number
-  /** How much each additional core adds to Postgres' capacity, as a share of the first core. */
+  /** An additional core's capacity for Postgres, as a share of the first. */
   readonly cellCoreShare: number
   readonly cellDiskGb: number
   readonly cellMemoryGb: number
   readonly walMbPerSecond: number
   readonly flushesPerSecond: number
   readonly connectionsPerCell: number
-  /** The number of servers per cell, including the primary. */
+  /** The number of servers per cell, with the primary. */
   readonly copies: number
 }
 
@@ -66,30 +65,30 @@ export const usualHardware: Hardware = {
   copies: 2,
 }
 
-/** A resource, and the number of machines that it requires. */
+/** A resource, and how many machines it requires. */
 export interface Need {
   readonly what: string
-  /** The number of machines required; 2.5 means three. */
+  /** The number of machines; 2.5 means three. */
   readonly count: number
 }
 
 export interface CapacityPlan {
   readonly cells: number
   readonly brokersPerCell: number
-  /** The number of brokers in all cells, including one spare per cell. */
+  /** The number of brokers, with a spare per cell. */
   readonly brokers: number
   readonly postgresServers: number
-  /** The needs sorted by size, the largest first. */
+  /** The needs, largest first. */
   readonly brokerNeeds: readonly Need[]
   readonly cellNeeds: readonly Need[]
   readonly perSecond: { readonly average: number; readonly peak: number }
   readonly broker: BrokerShare
   readonly cell: CellShare
-  /** If above one, no broker can be the home of the largest mesh. */
+  /** Above one, no broker can be the largest mesh's home. */
   readonly brokersOfLargestMesh: number
 }
 
-/** The load of one broker at the peak. Spare brokers have no load. */
+/** A broker's load at the peak; spares have none. */
 export interface BrokerShare {
   readonly sessions: number
   readonly perSecond: number
@@ -107,20 +106,20 @@ export interface CellShare {
   readonly connections: number
   readonly waiting: number
   readonly diskGb: number
-  /** The size of the rows that are accessed all the time and should be in memory. */
+  /** The size of the rows that should be in memory. */
   readonly hotGb: number
 }
 
 /**
- * The database connections of a broker: one each for writing messages, writing entries, claims and hints; three for lookups;
- * two each for operators, attachments, history, pages of history and long replies.
+ * The database connections of a broker: one each for writing messages, writing entries, claims and hints; three for
+ * lookups; two each for operators, attachments, history, pages of history and long replies.
  */
 export const CONNECTIONS_PER_BROKER = 17
 const DAY_SECONDS = 86_400
 const GB = 1e9
-/** A fuller disk has no room for a late vacuum or for a mesh that moves in. */
+/** The maximum use of a disk, which leaves room for a late vacuum or a mesh that moves in. */
 const DISK_FILL = 0.7
-/** The factor by which settled rows enlarge the queue until a vacuum: at 2,000 messages per second, they doubled it. */
+/** How much settled rows enlarge the queue until a vacuum, as measured at 2,000 messages per second. */
 const DEAD_SHARE = 2
 
 export function planFor(load: Load, hardware: Hardware, figures: Figures): CapacityPlan {
@@ -150,8 +149,8 @@ interface World {
 }
 
 /**
- * Increases the number of cells until they can carry the load. Rounding up to the same number of brokers in each cell
- * adds brokers, which lowers the rate of each broker and so increases the cost per message.
+ * Increases the number of cells until they carry the load. Rounding adds brokers, which lowers each one's rate and
+ * increases the cost per message.
  */
 function settleCells(wanted: number, { load, hardware, figures }: World) {
   let cells = 1
@@ -176,7 +175,7 @@ function brokerNeedsOf(load: Load, hardware: Hardware, { figures, peak }: { figu
   ]
 }
 
-/** Returns the needs of a cell. @param total - the whole load on one cell */
+/** Returns a cell's needs. @param total - the load on one cell */
 function cellNeedsOf(total: CellShare, hardware: Hardware): Need[] {
   const { headroom } = hardware
   const cores = 1 + (hardware.cellCores - 1) * hardware.cellCoreShare
@@ -186,7 +185,7 @@ function cellNeedsOf(total: CellShare, hardware: Hardware): Need[] {
     { what: 'flushes', count: total.commitsPerSecond / (hardware.flushesPerSecond * headroom) },
     { what: 'disk', count: total.diskGb / (hardware.cellDiskGb * DISK_FILL) },
     { what: 'memory', count: total.hotGb / (hardware.cellMemoryGb * headroom) },
-    // The spare broker of each cell has connections too.
+    // The spare brokers have connections too.
     {
       what: 'connections',
       count: total.connections / (hardware.connectionsPerCell - CONNECTIONS_PER_BROKER),
@@ -212,7 +211,7 @@ function brokerShare(load: Load, figures: Figures, serving: number): BrokerShare
   }
 }
 
-/** Sealing adds 197 bytes; frame, TLS and TCP together add about the same. */
+/** A message's overhead on the wire: 197 bytes for sealing, and as much for frame, TLS and TCP. */
 const WIRE_BYTES = 400
 
 function cellShare(load: Load, figures: Figures, of: { cells: number; serving: number }): CellShare {
@@ -241,7 +240,7 @@ function walOf(load: Load, figures: Figures, walBytes: number): number {
 interface Held {
   readonly waiting: number
   readonly aDay: number
-  /** The number of commits per message; 1 if each message has its own commit. */
+  /** The number of commits per message. */
   readonly commits: number
   readonly peers: number
 }

@@ -1,6 +1,4 @@
-/**
- * Renders a plan and its simulation for a terminal. Also renders the tables of docs/CAPACITY.md from the same figures.
- */
+/** Renders a plan and its simulation for a terminal, and the tables of docs/CAPACITY.md. */
 
 import { join } from 'node:path'
 import {
@@ -70,7 +68,7 @@ function remarkOf(load: Load, { brokersOfLargestMesh }: CapacityPlan): string {
 const perPeak = ({ average, peak }: CapacityPlan['perSecond']): string =>
   `${figure(average)} messages/s, ${figure(peak)} at the peak`
 
-/** Lists the needs, beginning with the one that decides. */
+/** Lists the needs, the deciding one first. */
 const needsText = (needs: readonly Need[]): string =>
   needs.map(({ what, count: n }) => `${what} ${n < 0.01 ? '<0.01' : figure(n)}`).join(', ')
 
@@ -78,7 +76,7 @@ interface Simulated extends Planned {
   readonly figures: Figures
 }
 
-/** The maximum sizes in a simulation. Beyond them, the shares hardly change. */
+/** The maximum sizes in a simulation, beyond which shares hardly change. */
 const SHARDS_MAX = 200
 const MESHES_MAX = 50_000
 const SESSIONS_MAX = 50_000
@@ -93,10 +91,7 @@ function placementOf(
   return { shards, meshes, outcome: checkPlacement({ shards, meshes, spread, seed: SEED }) }
 }
 
-/**
- * Returns the number of handshakes per second that a surviving broker can perform; its own core and the database limit
- * it.
- */
+/** Returns a survivor's handshakes per second, limited by its core and the database. */
 function handshakeRate({ plan, hardware, figures }: Simulated): number {
   const survivors = Math.max(1, plan.brokersPerCell - 1)
   const { brokerUs, postgresUs } = figures.handshake
@@ -208,7 +203,7 @@ function sizeTable(figures: Figures): string {
   )
 }
 
-/** The example plans: the name of a row, and how its load differs from the usual one. */
+/** The example plans: a row's name, and the difference from the usual load. */
 const EXAMPLES: readonly (readonly [name: string, load: Partial<Load>])[] = [
   ['a team', { peers: 1_000 }],
   ['a company', { peers: 100_000 }],

@@ -1,8 +1,6 @@
 /**
- * Simulates a plan in two ways. The placement check shows how evenly the real placement distributes meshes, and how
- * many change their home when a shard joins or leaves. The storm simulates how the peers of a dead broker reconnect to
- * the other brokers, with the delays of the SDK. In the storm, a broker is characterized only by its handshakes per
- * second and the number of waiting connections that it allows.
+ * Simulates a plan: how evenly placement distributes meshes and how many move with a shard, and how a dead broker's
+ * peers reconnect with the SDK's delays.
  */
 import { homeOf } from '@sealpost/core'
 import { backoffMs } from '@sealpost/sdk/backoff'
@@ -12,24 +10,23 @@ export interface PlacementSetup {
   readonly shards: number
   readonly meshes: number
   /**
-   * The standard deviation of the logarithm of the mesh size. With 0, all meshes have the same size; with 1.5, a tenth
-   * of them has half of all peers.
+   * The standard deviation of the logarithm of mesh sizes: 0 makes them equal; with 1.5, a tenth has half of all peers.
    */
   readonly spread: number
   readonly seed: number
 }
 
-/** The result of the placement check. Shares are shares of all peers. */
+/** The result of the placement check, in shares of all peers. */
 export interface PlacementOutcome {
-  /** The load of the fullest shard, relative to the mean. */
+  /** The fullest shard's load relative to the mean. */
   readonly fullest: number
   readonly emptiest: number
-  /** The share of peers whose mesh moves to another home when a shard joins; the minimum is 1 / (shards + 1). */
+  /** The share of peers that move when a shard joins; the minimum is 1 / (shards + 1). */
   readonly movedByNewShard: number
   readonly movedByLoss: number
-  /** The largest growth of a shard after another one is lost, relative to the load of the shard before the loss. */
+  /** The largest growth of a shard after another is lost, relative to its load before. */
   readonly fullestHeir: number
-  /** The number of meshes that moved between two shards although both shards existed before and after. */
+  /** The number of meshes that moved between two remaining shards. */
   readonly movedInVain: number
 }
 
@@ -74,7 +71,7 @@ function loadsOf(sized: readonly Sized[], homes: readonly string[]): Map<string,
   return loads
 }
 
-/** Returns a log-normal mesh size around 20 peers, by the Box–Muller transform. */
+/** Returns a log-normal mesh size around 20 peers (Box–Muller). */
 function sizeOf(spread: number, random: Random): number {
   const normal = Math.sqrt(-2 * Math.log(1 - random.next())) * Math.cos(2 * Math.PI * random.next())
   return Math.max(2, Math.round(20 * Math.exp(spread * normal)))
@@ -91,27 +88,27 @@ export function meshIdOf(random: Random): MeshId {
 }
 
 export interface StormSetup {
-  /** The number of peers on the broker that dies. */
+  /** The number of peers on the dead broker. */
   readonly sessions: number
   readonly meshPeers: number
   readonly survivors: number
-  /** The handshakes per second of one survivor. */
+  /** A survivor's handshakes per second. */
   readonly handshakesPerSecond: number
-  /** The number of connections without a proven key that a survivor admits at a time: `UNAUTHENTICATED_MAX`. */
+  /** A survivor's `UNAUTHENTICATED_MAX`. */
   readonly unprovenMax: number
   readonly seed: number
 }
 
 export interface StormOutcome {
-  /** The seconds until half, 99 % and all of the peers are connected again. */
+  /** The seconds until half, 99 % and all of the peers are back. */
   readonly halfBackSeconds: number
   readonly mostBackSeconds: number
   readonly allBackSeconds: number
-  /** The number of dials in the busiest second, summed over all survivors. */
+  /** The number of dials in the busiest second. */
   readonly dialsPerSecondMax: number
   readonly refused: number
   readonly gaveUp: number
-  /** The number of sessions on the fullest survivor, relative to the mean. */
+  /** The fullest survivor's sessions relative to the mean. */
   readonly fullest: number
 }
 
@@ -124,14 +121,12 @@ interface DisconnectedPeer {
 interface Survivor {
   readonly unproven: DisconnectedPeer[]
   taken: number
-  /**
-   * The number of handshakes that the survivor can perform in this step. A fraction is carried over to the next step.
-   */
+  /** The number of handshakes in this step; a fraction is carried over. */
   due: number
 }
 
 const STEP_MS = 10
-/** The SDK abandons a dial that has not led to a session within this time. */
+/** How long the SDK waits for a dial to lead to a session. */
 const SESSION_WITHIN_MS = 20_000
 const MINUTES_MAX = 60
 
@@ -184,7 +179,7 @@ class Storm {
     }
   }
 
-  /** Returns the new home of each peer's mesh, one of the survivors. */
+  /** Returns each peer's new home. */
   #heirs(): Survivor[] {
     const { sessions, meshPeers, survivors } = this.#setup
     const names = Array.from({ length: survivors }, (_, i) => String(i))

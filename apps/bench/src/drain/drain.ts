@@ -1,8 +1,6 @@
 /**
- * Measures the cost of claims and settles in Postgres during a long drain, per 100,000 deliveries: `bun
- * scripts/drain.ts`, or with `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code
- * claims and settles them over two connections. Unlike `load-test.ts --soak 5s --backlog 1000000`, this probe runs no
- * broker and no client.
+ * Measures the cost of claims and settles in Postgres per 100,000 deliveries, without broker and clients: `bun
+ * scripts/drain.ts`, or with `--rows 1000000 --recipients 10`.
  */
 
 import { generateMesh, newMeshId } from '@sealpost/harness/members/mesh'
@@ -46,7 +44,7 @@ interface DrainOptions {
   readonly table?: string
 }
 
-/** The cost of `STEP` deliveries, or of the remaining ones. */
+/** The cost of `STEP` deliveries, or of the rest. */
 interface DrainStep {
   readonly upTo: number
   readonly perSecond: number
@@ -59,12 +57,12 @@ interface DrainStep {
 }
 
 const STEP = 100_000
-/** The number of sessions for which one statement claims in a busy drain. */
+/** The number of sessions per statement in a busy drain. */
 const WANTS = 16
 /** The number of deliveries that a session accepts. */
 const LIMIT = 256
 const LIMIT_BYTES = 1024 * 1024
-/** The size of the envelope of a message of 200 bytes. */
+/** The size of a 200-byte message's envelope. */
 const ENVELOPE_BYTES = 304
 const PATIENCE_MS = 600_000
 
@@ -191,7 +189,7 @@ async function fill(db: Database, { rows, recipients, table }: DrainOptions) {
        now() + interval '1 day', substr(noise, n % 9000 + 1, ${ENVELOPE_BYTES})
      from generate_series(1, ${rows}) n, (select string_agg(sha256(int4send(i)), '') as noise from generate_series(1, 300) i) x`,
   )
-  await run('checkpoint') // after a checkpoint, the first change of each page writes a full-page image
+  await run('checkpoint') // after a checkpoint, the first change of a page writes a full-page image
   return { meshId, peers }
 }
 

@@ -1,4 +1,4 @@
-/** Runs the benchmark with a handful of messages: one part of each kind runs and produces tables and charts. */
+/** Runs the benchmark with a handful of messages, with tables and charts. */
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,10 +20,7 @@ async function run(words: string[], env: Record<string, string> = {}) {
   return { code: await child.exited, err }
 }
 
-/**
- * One part for each kind of result. The results of the other parts come from the committed file, and `parts.test.ts`
- * tests their arguments.
- */
+/** A part for each kind of result; the committed file has the others. */
 const MEASURED = ['burst', 'small', 'pairs', 'shards', 'connections', 'idle', 'torture', 'soak-backlog']
 
 test('a part of each kind runs, and every part fills its table and its chart', { timeout: 600_000 }, async () => {

@@ -1,10 +1,6 @@
 /**
- * Measures every figure in the documents. Runs the programs of each part and stores their results in
- * docs/benchmarks/results.json. From these results, writes the tables and charts of docs/BENCHMARKS.md, the figures in
- * README.md and docs/PROMISES.md, and the tables of docs/CAPACITY.md.
- * bun scripts/bench.ts [--only burst,paced] [--with-soak]      --help lists the options
- *
- * `parts.ts` lists the programs.
+ * Measures every figure in the documents, stores the results in docs/benchmarks/results.json, and writes tables and
+ * charts from them. bun scripts/bench.ts [--only burst,paced] [--with-soak] --help lists the options
  */
 import { copyFile, mkdir } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -21,7 +17,7 @@ import { type Measured, type Measurement, measure, type Results, readResults, wr
 
 const ROOT = join(import.meta.dirname, '../../../..')
 const DOCS = join(ROOT, 'docs')
-/** Tiny runs spend most of their time waiting, so several run concurrently. */
+/** The number of concurrent tiny runs, which mostly wait. */
 const TINY_AT_ONCE = 4
 
 async function bench(options: BenchOptions, teardown: Teardown): Promise<number> {
@@ -30,8 +26,7 @@ async function bench(options: BenchOptions, teardown: Teardown): Promise<number>
     ? await readResults(resultsIn(folder))
     : await measureAll(options, folder, teardown)
   await render(results, folder)
-  // Returns whether the requirements are judged. Tiny runs are too short for a soak, and other runs disturb a scenario,
-  // so only their messages are checked.
+  // Returns whether requirements are judged: not those of tiny soaks and scenarios, except for their messages.
   const isJudged = ({ result }: Measured) => !(options.isTiny && (result.soak || result.scenarios || result.torture))
   const isFailed = (run: Measured) => run.exitCode !== 0 && isJudged(run)
   const failed = Object.values(results).flatMap((runs) => Object.values(runs).filter(isFailed))
@@ -41,7 +36,7 @@ async function bench(options: BenchOptions, teardown: Teardown): Promise<number>
 
 const resultsIn = (folder: string): string => join(folder, 'benchmarks/results.json')
 
-/** Measures the chosen parts. Keeps the results of other parts, and writes each part as soon as it is measured. */
+/** Measures the chosen parts, and writes each immediately. */
 async function measureAll(options: BenchOptions, folder: string, teardown: Teardown): Promise<Results> {
   await mkdir(join(folder, 'benchmarks'), { recursive: true })
   const scratch = await temporaryFolder('bench', teardown)

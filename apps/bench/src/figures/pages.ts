@@ -1,4 +1,4 @@
-/** Defines the pages with generated figures, their sentences about the torture test, and their charts. */
+/** Defines the pages with generated figures, sentences and charts. */
 
 import { type Chart, drawChart, PERCENTILE_AXIS, spectrumLine } from '@sealpost/harness/report/chart'
 import { count, plural } from '@sealpost/harness/report/text'
@@ -8,7 +8,7 @@ import { byNumber, comparedTable, SOAKS, tablesOf } from './tables.ts'
 
 export interface GeneratedPage {
   readonly path: string
-  /** Returns the texts by the names of their markers; null if not measured yet. */
+  /** Returns texts by marker; null if not measured. */
   textsOf(results: Results): Readonly<Record<string, string | null>>
 }
 
@@ -47,7 +47,7 @@ export function tortureCell(measured: Measured | undefined): string | null {
 const faultsText = ({ faults, kinds }: TortureFigures): string =>
   `${plural(faults, 'fault')} of ${plural(kinds, 'kind')}`
 
-/** Returns the arguments of the command, for a sentence that already names the program. */
+/** Returns the command's arguments. */
 const wordsOf = ({ command }: Measured): string => command.replace('bun scripts/torture.ts ', '')
 
 export function chartsOf(results: Results): Record<string, string> {

@@ -1,6 +1,4 @@
-/**
- * Lists the parts of the benchmark: the programs of each part, and their tiny forms, which only prove that they work.
- */
+/** Lists the benchmark's parts: their programs, and tiny forms that only prove that they work. */
 import { parseArgs } from '@sealpost/harness/programs/command'
 import { Command, InvalidArgumentError } from 'commander'
 
@@ -11,21 +9,21 @@ export interface BenchRun {
   /** A file in `scripts/`. Default: the load test. */
   readonly script?: Script
   readonly words: string
-  /** The arguments for the same run with a handful of messages; null if other runs of the part cover it. */
+  /** Arguments with a handful of messages; null if other runs cover it. */
   readonly tiny: string | null
 }
 
 export interface Part {
   readonly name: string
   readonly runs: readonly BenchRun[]
-  /** Whether the part takes tens of minutes, so that it runs only on request. */
+  /** Whether the part takes tens of minutes, and runs only on request. */
   readonly isLong: boolean
 }
 
-/** The numbers of the pairs of runs, which alternate. The documents contain the median ratio. */
+/** The alternating pairs of runs, whose median ratio is documented. */
 const PAIRS = [1, 2, 3]
 const PEERS = [10, 25, 50, 100, 200]
-/** The number of messages that all peers send together. */
+/** The number of messages of all peers. */
 const PEERS_TOTAL = 100_000
 
 const one = (name: string, words: string, tiny: string): Part => ({
@@ -129,7 +127,7 @@ interface Given {
   into?: string
 }
 
-/** Reads the options. Exits after the help, and with 2 if the arguments are invalid. */
+/** Reads the options. Exits after the help, and with 2 if they are invalid. */
 export function readOptions(args: readonly string[]): BenchOptions {
   const names = PARTS.map(({ name }) => name).join(', ')
   const command = new Command('bun scripts/bench.ts')

@@ -1,7 +1,4 @@
-/**
- * Reads and writes `results.json`, whose measurements all tables and charts are generated from. Also runs the programs
- * that measure.
- */
+/** Reads and writes `results.json`, the source of all tables and charts, and runs the programs that measure. */
 
 import { join } from 'node:path'
 import type { Machine } from '@sealpost/harness/programs/machine'
@@ -15,7 +12,7 @@ import { OperatingError } from '@sealpost/std'
 import type { VerdictLine } from '@sealpost/torture/verdict'
 import type { Script } from './parts.ts'
 
-/** Each kind of run sets some of the fields. */
+/** A result, of which each kind of run sets some fields. */
 export type RunResult = Partial<LoadResult> &
   Partial<IdleResult> & {
     readonly sweep?: readonly LoadResult[]
@@ -45,7 +42,7 @@ export async function writeResults(path: string, results: Results): Promise<void
   await Bun.write(path, foldedJson(results, 3))
 }
 
-/** Removes the per-second series, which are a hundred times as large as the rest. */
+/** Removes the per-second series, a hundred times as large as the rest. */
 export function withoutSeries(result: RunResult): RunResult {
   const { samples: _, ...kept } = result
   return {
@@ -64,14 +61,14 @@ export interface Measurement {
   readonly folder: string
   readonly env: Readonly<Record<string, string>>
   readonly machine: Machine
-  /** Aborts when the benchmark ends; the program must end too. */
+  /** Aborts when the benchmark ends. */
   readonly signal: AbortSignal
 }
 
-/** Runs a program. @throws OperatingError `bench_failed` with the program's own error, if there is no result */
+/** Runs a program. @throws OperatingError `bench_failed` with its error, if there is no result */
 export async function measure({ script, words, folder, env, machine, signal }: Measurement): Promise<Measured> {
   const jsonFile = join(folder, `${crypto.randomUUID()}.json`)
-  // The torture test prints its JSON; the load test writes it to a file.
+  // The torture test prints its JSON; others write a file.
   const json = script === 'torture.ts' ? ['--json'] : ['--json', jsonFile]
   const child = Bun.spawn([process.execPath, join(SCRIPTS, script), ...words.split(' '), ...json], {
     env: { ...process.env, ...env },
@@ -108,7 +105,7 @@ export interface TortureReport {
 export interface TortureFigures {
   readonly seed: number
   readonly faults: number
-  /** The number of scenarios with at least one fault. */
+  /** The number of scenarios with a fault. */
   readonly kinds: number
   readonly acked: number
   readonly lost: number

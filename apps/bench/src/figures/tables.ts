@@ -1,6 +1,4 @@
-/**
- * Renders the generated parts of README.md and docs/BENCHMARKS.md. A part is null if none of it has been measured yet.
- */
+/** Renders the generated parts of README.md and docs/BENCHMARKS.md; null without measurements. */
 import { count, figure, markdownTable, median, orDash } from '@sealpost/harness/report/text'
 import { YARDSTICK_NAMES } from '@sealpost/loadtest/environment/environment'
 import { comparisonRows, phaseName } from '@sealpost/loadtest/rivals/result'
@@ -35,9 +33,9 @@ const withChart = (table: string | null, chart: string, words: string): string |
 
 type Runs = Results[string] | undefined
 
-/** Returns the result of a run that is known to be a load test. */
+/** Returns the result of a load test. */
 const loadOf = (measured: Measured): LoadResult => measured.result as LoadResult
-/** Results of earlier versions lack some of the latency measures. */
+/** Earlier versions' results lack some latencies. */
 const latency = (of: { p50: number; p99: number } | undefined): string =>
   of ? `${figure(of.p50)} / ${figure(of.p99)}` : '–'
 const faultsOf = ({ lost, timedOut, duplicates, outOfOrder, misdelivered }: LoadResult): string =>
@@ -55,7 +53,7 @@ function machineText(results: Results): string | null {
   return `Measured on ${date}: ${hardware}; ${software}; Bun ${bun}; ${commitsText(results)}.`
 }
 
-/** Lists the commits. Each part is measured at one commit, but different parts may have different commits. */
+/** Lists the commits; each part is measured at one. */
 function commitsText(results: Results): string {
   const shaOf = ([, runs]: [string, Results[string]]) => Object.values(runs)[0]?.machine.gitSha ?? 'unknown'
   const parts = Map.groupBy(Object.entries(results), shaOf)
@@ -132,7 +130,7 @@ function pairsTable(runs: Runs): string | null {
   )
 }
 
-/** Renders one row per phase and server. Rows of other servers end with the ratios. */
+/** Renders a row per phase and server, with ratios for others. */
 function rivalsTable(measured: Measured | undefined): string | null {
   const { comparison } = measured?.result ?? {}
   if (!comparison) return null
@@ -230,7 +228,7 @@ function shardCells(result: LoadResult): string[] {
   return [...speed, cpu.join(', '), count(faults)]
 }
 
-/** Renders the scenario: a table with one row per step, and its facts. */
+/** Renders a row per step, and facts. */
 export function connectionsTable(measured: Measured | undefined): string | null {
   const [scenario] = measured?.result.scenarios ?? []
   const [sheet] = scenario?.sheets ?? []
@@ -239,7 +237,7 @@ export function connectionsTable(measured: Measured | undefined): string | null 
   return `${markdownTable(sheet.head, sheet.rows)}\n\n${facts.join('\n')}`
 }
 
-/** The name of the part, and its name in the table. */
+/** The parts, with their names in the table. */
 export const SOAKS = [
   ['soak', 'soak'],
   ['soak-held', 'with a held snapshot'],
@@ -302,15 +300,12 @@ export function backlogTable(measured: Measured | undefined): string | null {
   )
 }
 
-/** The numbers of peers that both sources measured with small bursts. */
+/** The numbers of peers in both sources. */
 const SIZES = [10, 50, 100]
 
 type Row = readonly [name: string, published: string, rerun: string, own: string | null]
 
-/**
- * Renders the README's table: v0.1.0 of the earlier project, as published and as rerun, next to the current
- * measurements.
- */
+/** Renders the README's table: v0.1.0 of the earlier project, published and rerun, and the current figures. */
 export function comparedTable(results: Results): string | null {
   const burst = loadIfRun(results.burst?.burst)
   if (!burst) return null
@@ -389,7 +384,7 @@ function relayCell(results: Results): string | null {
 
 const loadIfRun = (measured: Measured | undefined): LoadResult | null => (measured ? loadOf(measured) : null)
 
-/** Formats all times in seconds if one of them is a second or longer, otherwise in milliseconds. */
+/** Formats all times in seconds if one is that long, otherwise in milliseconds. */
 function inOne(times: readonly number[]): string {
   const isLong = times.some((ms) => ms >= 1000)
   return `${times.map((ms) => figure(isLong ? ms / 1000 : ms)).join(' / ')} ${isLong ? 's' : 'ms'}`

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { instrument, stackReporter } from './instrument.ts'
 
-/** Instruments and runs the source. Returns its calls, each as `caller>callee`, and its value. */
+/** Instruments and runs the source. Returns its calls, as `caller>callee`, and its value. */
 async function callsOf(source: string): Promise<{ calls: string[]; result: unknown }> {
   const names: string[] = []
   const made: string[] = []

@@ -1,12 +1,9 @@
-/**
- * Makes every function in a TypeScript file report when it is entered and left, so that a trace knows the caller of
- * each call even across `await`.
- */
+/** Makes every function report its calls, so that a trace knows each caller, even across `await`. */
 import { type ParserOptions, parse } from '@babel/parser'
 
-/** Receives the reports of instrumented code. It is the global `__trace`. */
+/** Receives reports, as the global `__trace`. */
 export interface Reporter {
-  /** Reports that a function was entered. @returns the frame for the other three calls */
+  /** Call when a function is entered. @returns its frame */
   enter(functionId: number): CallFrame
   leave(frame: CallFrame): void
   /** Takes the frame off the stack until its awaited value has arrived. */
@@ -15,13 +12,13 @@ export interface Reporter {
 }
 
 export interface CallFrame {
-  /** The number of the call in the recording; -1 if nothing is being recorded. */
+  /** The call's number; -1 if nothing is recorded. */
   readonly call: number
 }
 
 /**
- * Returns a reporter that maintains the stack of calls. `entered` returns the number of the call; -1 while the recorder
- * is off. After a rejected await, the frame is not on the stack, so leaving it has no effect.
+ * Returns a reporter that maintains the stack. `entered` returns a call's number; -1 while off. After a rejected await,
+ * leaving a frame has no effect.
  */
 export function stackReporter(entered: (functionId: number, caller: CallFrame | undefined) => number) {
   const stack: CallFrame[] = []
@@ -64,15 +61,12 @@ const FUNCTIONS = new Set([
 ])
 const OPTIONS: ParserOptions = { sourceType: 'module', plugins: ['typescript', 'explicitResourceManagement'] }
 
-/**
- * Returns the instrumented source. @param nameFunction - called once for each function, in the order of the source;
- * returns the function's id
- */
+/** Returns the instrumented source. @param nameFunction - called per function, in source order; returns its id */
 export function instrument(source: string, nameFunction: (name: string) => number): string {
   const edits: Edit[] = []
   const add = (at: number, text: string) => edits.push({ at, text })
   visit(parse(source, OPTIONS).program as unknown as Node, 'module', false)
-  // The sort is stable, so the insertion for an outer function stays before that for an inner one at the same position.
+  // The sort is stable, so outer functions' insertions stay first.
   edits.sort((a, b) => a.at - b.at)
   let code = ''
   let done = 0
@@ -115,7 +109,7 @@ export function instrument(source: string, nameFunction: (name: string) => numbe
   }
 }
 
-/** Only these kinds of type nodes contain functions that run. */
+/** Type nodes that contain running functions. */
 const RUNTIME_TS = new Set([
   ...['TSAsExpression', 'TSSatisfiesExpression', 'TSNonNullExpression', 'TSTypeAssertion', 'TSParameterProperty'],
   ...['TSInstantiationExpression', 'TSEnumDeclaration'],
@@ -148,14 +142,14 @@ function keyOf(node: Node): string | undefined {
   return key?.name ?? key?.id?.name ?? key?.value
 }
 
-/** Returns the name of a function: that of its variable, property or field. */
+/** Returns a function's name: its variable's, property's or field's. */
 function nameOf(parent: Node, key: string, child: Node): string | undefined {
   if (key === 'init' && parent.type === 'VariableDeclarator') return (parent as Node & { id: KeyNode }).id.name
   if (key === 'value') return keyOf(parent)
   return FUNCTIONS.has(child.type) ? undefined : keyOf(child)
 }
 
-/** Returns how far before a node its opening parenthesis is, since parentheses are not part of a node. */
+/** Returns the length of the parentheses before a node, which it excludes. */
 function parenthesesBefore(node: Node): number {
   const { extra } = node as Node & { extra?: { parenthesized?: boolean; parenStart?: number } }
   return extra?.parenthesized ? node.start - extra.parenStart! : 0

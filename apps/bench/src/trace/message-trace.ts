@@ -1,4 +1,4 @@
-/** Records the functions of the broker and the packages that run for one plain envelope and for its settle. */
+/** Records the functions that run for a plain envelope and its settle. */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -10,20 +10,20 @@ import { migrate } from '@sealpost/schema'
 import { connect } from '@sealpost/sdk'
 import type { Recording } from './preload.ts'
 
-/** Files that only read and write bytes. They don't count as steps of the path. */
+/** Files that only read and write bytes, and are no steps of the path. */
 const BYTE_FILES = [
   ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts'],
   ...['packages/queue/src/postgres/batch-writer.ts', 'packages/std/src/encodings.ts'],
 ]
-/** Files of background work: scans for operators, and replies to statements that postgres.js runs. */
+/** Files of background work: operators' scans, and replies via postgres.js. */
 const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts', 'packages/pg/src/connection.ts']
-/** The function that starts the driver's periodic work, such as the session scan. */
+/** The function that starts periodic work. */
 const PERIODIC = 'packages/driver/src/background.ts every'
 const PRELOAD = join(import.meta.dirname, 'preload.ts')
-/** Several rounds, because the census and other timers run in some of them. */
+/** The number of rounds, because timers run in some of them. */
 const ROUNDS = 7
-/** Longer than the SDK collects settles (100 ms) and longer than a commit takes on a busy machine. */
+/** How long a round rests: longer than the SDK collects settles (100 ms) and a commit takes. */
 const REST_MS = 400
 
 export interface MessageTrace {
@@ -34,12 +34,12 @@ export interface MessageTrace {
 }
 
 export interface PathTrace {
-  /** The files, in the order in which they are first entered. */
+  /** The files, in the order of first entry. */
   readonly files: readonly string[]
-  /** The number of calls from one file into another. */
+  /** The number of calls between files. */
   readonly moves: number
   readonly calls: number
-  /** Each call in order, as `file name`. */
+  /** The calls in order, as `file name`. */
   readonly functions: readonly string[]
 }
 
@@ -115,7 +115,7 @@ class Recordings {
   }
 }
 
-/** Derives the path of one message from several recordings. Files that only some recordings contain are background work. */
+/** Derives a message's path from recordings. Files in only some are background work. */
 export function pathOf(recordings: readonly Recording[]): PathTrace {
   const traces = recordings.map(stepsOf)
   const common = traces.map(({ files }) => new Set(files)).reduce((all, files) => all.intersection(files))

@@ -1,4 +1,4 @@
-/** Checks that the path of a plain envelope stays short, and that docs/ARCHITECTURE.md lists its files. */
+/** Checks that a plain envelope's path stays short, and that docs/ARCHITECTURE.md lists its files. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Teardown } from '@sealpost/harness/programs/teardown'

@@ -1,6 +1,6 @@
 /**
- * Records which functions of the broker and the packages run, when it is preloaded into a broker (`bun --preload`).
- * `SIGUSR2` starts and stops a recording; stopping it prints the `Recording` as one line of JSON.
+ * Records a broker's functions when preloaded (`bun --preload`). `SIGUSR2` starts and stops a recording, which is
+ * printed as JSON.
  */
 import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
@@ -9,12 +9,9 @@ import { instrument, stackReporter } from './instrument.ts'
 export type TracedCall = readonly [functionNo: number, callerNo: number]
 
 export interface Recording {
-  /** The functions that were entered, each listed once. */
+  /** The functions that were entered. */
   readonly functions: readonly { readonly file: string; readonly name: string }[]
-  /**
-   * The calls in order. Each contains the index of its function, and the index of the call that made it; -1 for a call
-   * by the runtime.
-   */
+  /** The calls in order, with the indexes of function and caller; -1 for the runtime. */
   readonly calls: readonly TracedCall[]
 }
 
@@ -56,7 +53,7 @@ Bun.plugin({
 
 process.on('SIGUSR2', () => {
   if (calls === null) {
-    stack.length = 0 // removes the frames of calls that began before this recording
+    stack.length = 0 // removes the frames of earlier calls
     calls = []
   } else {
     process.stdout.write(`${JSON.stringify(recordingOf(calls))}\n`)

@@ -1,4 +1,8 @@
-/** Resolves recipients named on the command line, and defines the commands that groups and pools share. */
+/**
+ * Returns the key of an argument: a fingerprint, a pinned name, `PERSON/LABEL` for a device, or another name, which is
+ * looked up within `withinMs` and pinned.
+ * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and the errors of `callPeer`
+ */
 
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { MemberEntry, PeerKey } from '@sealpost/sdk'

@@ -25,12 +25,12 @@ import {
 
 export interface LoadOptions extends WorkloadOptions, ReportOutput {
   readonly against: Yardstick | null
-  /** The comparison with other servers, which replaces the run; null if there is none. */
+  /** The comparison with other servers that replaces the run, if any. */
   readonly comparison: ComparisonOptions | null
   readonly soak: SoakOptions | null
-  /** The number of silent sessions. They replace the messages. */
+  /** The number of silent sessions that replace the messages. */
   readonly idle: number | null
-  /** The scenarios to run. They replace the run that the options above describe. */
+  /** The scenarios that replace the run. */
   readonly scenarios: readonly Scenario[]
 }
 
@@ -39,9 +39,9 @@ type Variables = Readonly<Record<string, string | undefined>>
 const DRAIN_MS = 60_000
 
 /**
- * Reads the options. Prints the help or an error itself.
- * @param output - receives the printed text; default: the streams of this process
- * @returns the exit code instead of options if there is nothing to run
+ * Reads the options. Prints help and errors.
+ * @param output - for the printed text; default: this process's streams
+ * @returns the exit code if there is nothing to run
  */
 export function readArguments(
   args: readonly string[],
@@ -58,7 +58,7 @@ export function readArguments(
   }
 }
 
-/** Returns the plan of each run, in order: one plan, or those of a sweep. */
+/** Returns the plans of the run or sweep. */
 export function shapesOf({ isSweep, peers, messages }: LoadOptions): { peers: number; messages: number }[] {
   if (!isSweep) return [{ peers, messages }]
   return SWEEP_PEERS.filter((each) => each <= peers).map((each) => ({ peers: each, messages: SWEEP_MESSAGES }))
@@ -99,7 +99,6 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
   }
 }
 
-/** Returns the kind of run. */
 function kindOf({ sweep, idle, group, against, baseline, all, scenario, quick }: Given) {
   return {
     isSweep: sweep === true,
@@ -114,7 +113,7 @@ function kindOf({ sweep, idle, group, against, baseline, all, scenario, quick }:
 const isYardstick = (name: string): name is Yardstick => name in YARDSTICK_NAMES
 const isRival = (name: string): name is RivalName => name in RIVAL_NAMES
 
-/** Returns the servers to compare with, without duplicates. */
+/** Returns the servers to compare with, once each. */
 const rivalsOf = ({ against = [] }: Given): RivalName[] => [...new Set(against.filter(isRival))]
 
 function comparisonOf(given: Given, env: Variables): ComparisonOptions | null {
@@ -171,7 +170,7 @@ const NO_BURST = ['rate', 'soak', 'idle', 'group', 'scenario', 'all'] as const
 
 const FOR_ONE_BROKER = ['idle', 'group', 'scenario', 'all', 'baseline', 'against', 'backlog'] as const
 
-/** Returns a sentence that explains what is wrong with the arguments. */
+/** Returns why the arguments are invalid, if they are. */
 function faultOfArguments(given: Given): string | null {
   for (const names of EXCLUSIVE) {
     const [one, other] = names.filter((name) => given[name] !== undefined).map(optionNamed)
@@ -185,7 +184,7 @@ function faultOfArguments(given: Given): string | null {
   )
 }
 
-/** Checks options that require or exclude another option. */
+/** Checks options that require or exclude another. */
 function faultOfCombination(given: Given): string | null {
   const { soak, holdTransaction } = given
   if (given.pack && NO_BURST.some((name) => given[name] !== undefined)) return '--pack requires a burst'
@@ -203,7 +202,7 @@ function faultOfCombination(given: Given): string | null {
   return null
 }
 
-/** Options that have no effect on a comparison with other servers. */
+/** Options without effect on a comparison. */
 const NOT_COMPARED = ['rate', 'sweep', 'html', 'cold', 'pack', 'throughDrain', 'limits', 'profile'] as const
 
 function faultOfComparison(given: Given): string | null {
@@ -219,7 +218,7 @@ function faultOfComparison(given: Given): string | null {
 
 const optionNamed = (name: string): string => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
-/** Checks the output file at startup; otherwise, a run of minutes could fail at its end. */
+/** Checks the output file at startup, so that a long run does not fail at its end. */
 function faultOfOutput(option: string, file: string | undefined): string | null {
   if (file === undefined) return null
   const isFolder = (path: string) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true

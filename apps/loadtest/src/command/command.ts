@@ -11,7 +11,7 @@ import { SCENARIOS } from '../scenarios/registry.ts'
 export const SOAK_RATE = 2000
 export const IDLE_SECONDS = 20
 export const COMPARED_SECONDS = 10
-/** The number of client programs in a comparison. A single one would limit Redis. */
+/** The number of client programs in a comparison, because one would limit Redis. */
 export const COMPARED_GENERATORS = 2
 export const GENERATORS = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
 
@@ -27,7 +27,7 @@ function duration(min: number, max: number): (text: string) => number {
   }
 }
 
-/** The options as commander returns them. */
+/** The options, as commander returns them. */
 export interface Given {
   rate?: number
   seconds?: number

@@ -1,4 +1,4 @@
-/** Shows progress on standard error: a bar on a terminal, otherwise a line every five seconds. */
+/** Shows progress: a bar on a terminal, otherwise a line every five seconds. */
 
 import { count } from '@sealpost/harness/report/text'
 import progress, { type SingleBar } from 'cli-progress'

@@ -1,4 +1,4 @@
-/** Reads facts, counters and the remaining queue from the databases of a test. */
+/** Reads facts, counters and the remaining queue from databases. */
 
 import { enrolMembers, enrolMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { sum } from '@sealpost/harness/report/text'
@@ -23,19 +23,19 @@ export interface RelationFacts {
   readonly table: string
   /** The size without indexes and TOAST. */
   readonly bytes: number
-  /** The size of a table with its indexes and TOAST; null for an index. */
+  /** A table's size with indexes and TOAST; null for an index. */
   readonly bytesInAll: number | null
-  /** The number of dead rows according to the statistics, which are up to a second late; 0 for an index. */
+  /** The number of dead rows, from statistics up to a second old; 0 for an index. */
   readonly dead: number
-  /** The rows inserted minus the rows deleted since the statistics began. An exact count would scan the table. */
+  /** Inserted minus deleted rows since the statistics began, because counting would scan the table. */
   readonly rows: number
 }
 
-/** The tables that change with every message. */
+/** Tables that change with every message. */
 const HOT_TABLES = ['message_queue', 'dedupe_ledger', 'session', 'sender_mark']
 const OPTIONS = { connections: 1, statementTimeoutMs: 120_000, queryTimeoutMs: 125_000 }
 const CHUNK = 1000
-/** The maximum number of statements to report, those with the largest total time. */
+/** The maximum number of reported statements, by total time. */
 const STATEMENTS_MAX = 200
 
 export class LoadDatabase {
@@ -49,7 +49,7 @@ export class LoadDatabase {
     return new LoadDatabase(await openDatabase(url, { ...OPTIONS, applicationName: 'sealpost load test' }))
   }
 
-  /** Reads facts about the server. Connects with the same settings as the broker. */
+  /** Reads facts about the server, with the broker's settings. */
   async facts(): Promise<PostgresFacts> {
     const [row] = await this.#db.run(
       (sql) => sql<{ version: string; fsync: string; commit: string; pid: number }[]>`
@@ -61,8 +61,8 @@ export class LoadDatabase {
   }
 
   /**
-   * Reads the server's counters. A connection reports its statistics at the end of a transaction, at most once a
-   * second. So wait for a second before you call this, and let the broker commit something (`tap`).
+   * Reads the server's counters. Connections report theirs after a transaction, once a second, so wait and let the
+   * broker commit something (`tap`) first.
    */
   async counters(): Promise<DatabaseCounters> {
     const [row] = await this.#db.run(
@@ -97,7 +97,7 @@ export class LoadDatabase {
     await this.#db.run((sql) => sql`create extension if not exists pg_stat_statements`)
   }
 
-  /** Returns null if the server does not count statements, or doesn't show the counts to this login. */
+  /** Returns null if the server does not count statements, or hides them. */
   statements(): Promise<StatementStats[] | null> {
     return readStatementStats(this.#db, STATEMENTS_MAX)
   }
@@ -110,7 +110,7 @@ export class LoadDatabase {
     return enrolMembers(this.#db, members)
   }
 
-  /** Returns whether at most this many deliveries are queued. Stops counting beyond that. */
+  /** Returns whether at most this many deliveries are queued, without counting more. */
   async holdsAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
     const [row] = await this.#db.run(
       (sql) => sql<{ holds: boolean }[]>`
@@ -120,7 +120,7 @@ export class LoadDatabase {
     return row!.holds
   }
 
-  /** Returns which of these envelopes are in the queue or among the dead letters. */
+  /** Returns which envelopes are queued or dead letters. */
   async waiting(meshIds: readonly MeshId[], ids: readonly string[]): Promise<Set<string>> {
     const found = new Set<string>()
     for (let at = 0; at < ids.length; at += CHUNK) {
@@ -150,7 +150,7 @@ export class LoadDatabase {
     return row!.count
   }
 
-  /** Deletes the mesh from every table with a `mesh_id`, the referenced tables last, if the database outlives the test. */
+  /** Deletes the mesh from every table with a `mesh_id`, if the database outlives the test. */
   async forget(meshId: MeshId): Promise<void> {
     const rows = await this.#db.run(
       (sql) => sql<{ name: string }[]>`
@@ -197,7 +197,7 @@ export class Databases {
     }
   }
 
-  /** Returns whether at most this many deliveries are queued. If there is only one cell, stops counting beyond that. */
+  /** Returns whether at most this many deliveries are queued. */
   async holdAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
     if (this.cells.length > 1) return (await this.countQueued(meshIds)) <= most
     return this.first.holdsAtMost(meshIds, most)

@@ -1,7 +1,6 @@
 /**
- * Provides the environment that the peers connect to: existing brokers and databases, or ones that the test starts and
- * ends. A run can be compared with a baseline: the same peers and protocol, but with a relay or a plain queue instead
- * of the broker (`proxy-broker.ts`).
+ * Provides the peers' environment: existing brokers and databases, or its own. A baseline (`proxy-broker.ts`) replaces
+ * the broker by a relay or plain queue.
  */
 
 import { join } from 'node:path'
@@ -17,14 +16,13 @@ import { OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import { Databases, LoadDatabase, type PostgresFacts } from './database.ts'
 import type { ProxySetup } from './proxy-broker.ts'
 
-/** A broker. Unknown values are null. */
+/** A broker, with null for unknown values. */
 export interface Shard extends BrokerAddress {
   readonly pid: number | null
-  /** The address at which the broker serves its metrics. */
+  /** The address of the broker's metrics. */
   readonly adminUrl: string | null
 }
 
-/** What a run needs from its environment. */
 export interface RunTarget {
   /** The brokers, cell by cell. */
   readonly shards: readonly Shard[]
@@ -41,14 +39,12 @@ export interface Environment extends RunTarget {
   readonly databaseUrl: string
   readonly facts: PostgresFacts
   readonly version: BrokerVersion
-  /** Whether the test has started the database. Other databases outlive the test. */
+  /** Whether the test has started the database, which otherwise outlives it. */
   readonly isDatabaseOurs: boolean
 }
 
 interface BrokerVersion {
-  /**
-   * The commit of the broker; `unknown` if the test did not start it, because `/version` does not contain the commit.
-   */
+  /** The broker's commit; `unknown` if the test did not start it. */
   readonly gitSha: string
   readonly limits: 'on' | 'off'
   readonly brokerKey: PeerKey
@@ -56,14 +52,14 @@ interface BrokerVersion {
 
 export interface EnvironmentOptions extends ShardOptions, PostgresOptions {
   readonly cells: number
-  /** The URLs of running brokers. If there are none, the test starts its own. */
+  /** Running brokers' URLs; without any, the test starts its own. */
   readonly brokerUrls: readonly string[]
   readonly brokerKey: string | undefined
   readonly brokerPids: readonly number[]
 }
 
 interface ShardOptions {
-  /** Arguments for Bun, before the file of each program. */
+  /** Arguments for Bun, before each program's file. */
   readonly runtimeArgs: readonly string[]
   readonly limits: 'on' | 'off'
   readonly isThroughDrain: boolean
@@ -73,9 +69,9 @@ interface ShardOptions {
 
 interface PostgresOptions {
   readonly databaseUrl: string | undefined
-  /** Whether to load `pg_stat_statements` into a server that the test starts. */
+  /** Whether a started server loads `pg_stat_statements`. */
   readonly isCounting?: boolean
-  /** The number of messages that will wait for offline peers. A server that the test starts has room for them. */
+  /** The number of messages for offline peers, for which a started server has room. */
   readonly backlog?: number
   readonly tell: (step: string) => void
 }
@@ -107,10 +103,7 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
 
 const COUNTING = { shared_preload_libraries: 'pg_stat_statements' }
 
-/**
- * Returns the settings that docs/OPERATIONS.md recommends. The WAL must have room to grow until the messages are stored
- * and drained.
- */
+/** Returns the settings in docs/OPERATIONS.md, with WAL that can grow until the messages are drained. */
 const sizedFor = (backlog: number) => ({
   shared_buffers: `${256 + Math.ceil(backlog / 1000)}MB`,
   max_wal_size: `${1024 + Math.ceil(backlog / 250)}MB`,
@@ -119,7 +112,7 @@ const sizedFor = (backlog: number) => ({
 interface PostgresServer {
   readonly url: string
   readonly failed: Promise<never>
-  /** Stops a server that the test started, before the test ends. */
+  /** Stops the server early, if the test started it. */
   stop(): Promise<void>
 }
 
@@ -137,7 +130,7 @@ async function openPostgres(
   return { url: server.url, failed, stop: () => server.stop() }
 }
 
-/** Starts brokers that form a cluster and share a key. */
+/** Starts brokers of a cluster, which share a key. */
 async function startShards(databaseUrls: readonly string[], options: ShardOptions, teardown: Teardown) {
   const { shards, runtimeArgs, limits, isThroughDrain, tell } = options
   const count = databaseUrls.length * shards
@@ -145,7 +138,7 @@ async function startShards(databaseUrls: readonly string[], options: ShardOption
   const env = {
     BROKER_KEY_FILE: await newBrokerKeyFile(teardown),
     LIMITS: limits,
-    PLACEMENT: 'any', // because the test decides which peer connects to which broker
+    PLACEMENT: 'any', // the test decides which peer connects to which broker
     ...(isThroughDrain && { INSERT_LEASE: 'off' }),
   }
   for (const url of databaseUrls) await migrate(url)
@@ -181,7 +174,7 @@ function failureOf<T>(ended: Promise<T>, sentenceOf: (output: T) => string): Pro
   return failed
 }
 
-/** The baselines of a run: a relay that stores nothing, or a queue with one statement per message. */
+/** The baselines: a relay that stores nothing, or a queue with one statement per message. */
 export const YARDSTICK_NAMES = {
   relay: 'a relay that stores nothing',
   'plain-sql': 'a queue of plain SQL',
@@ -197,7 +190,7 @@ export interface YardstickSetup extends PostgresOptions {
   readonly runtimeArgs: readonly string[]
 }
 
-/** Starts a baseline and sends it the members of the mesh. */
+/** Starts a baseline with the members of the mesh. */
 export async function openYardstick(
   setup: YardstickSetup,
   teardown: Teardown,
@@ -227,7 +220,7 @@ export async function openYardstick(
 async function postmasterAt(databaseUrl: string): Promise<number | null> {
   const database = await LoadDatabase.open(databaseUrl)
   const { backendPid } = await database.facts()
-  const postmasterPid = postmasterOf(backendPid) // must be queried while the backend exists
+  const postmasterPid = postmasterOf(backendPid) // queried while the backend exists
   await database.close()
   return postmasterPid
 }

@@ -1,15 +1,14 @@
 /**
  * Implements the second baseline, a conventional queue in Postgres. Each message is an `insert` with its own commit,
  * and is acked after the commit. Each recipient has a loop that an insert wakes and that takes waiting messages with
- * `delete … for update skip locked`. Messages from one sender are stored one after another, which keeps their order.
- * Sealpost is faster because it stores many messages in one commit, although it does more work: this queue deletes a
- * delivery once it is pushed.
+ * `delete … for update skip locked`. A sender's messages are stored one after another. It deletes a delivery once it is
+ * pushed.
  */
 import { openPostgresJs, type Sql } from '@sealpost/pg'
 import { type DeliveryId, type EnvelopeId, fromHex, type PeerKey, toHex } from '@sealpost/std'
 import { type ProxiedEnvelope, type ProxyBackend, ProxyBroker, type ProxySetup, serveProxy } from './proxy-broker.ts'
 
-/** The driver's default. */
+/** The number of connections, by the driver's default. */
 const CONNECTIONS = 10
 const TAKEN_AT_ONCE = 100
 
@@ -25,9 +24,9 @@ interface Row {
 class PlainQueue implements ProxyBackend {
   readonly #broker: ProxyBroker
   readonly #sql: Sql
-  /** For each sender, resolves when all its messages so far are stored. */
+  /** Each sender's last store. Resolves when all earlier messages are stored. */
   readonly #tails = new Map<PeerKey, Promise<void>>()
-  /** The recipients whose loop is running. True if a message was stored after the loop's last query. */
+  /** Recipients whose loop is running; true if a message arrived after its last query. */
   readonly #loops = new Map<PeerKey, boolean>()
 
   constructor(broker: ProxyBroker, sql: Sql) {

@@ -1,8 +1,7 @@
 /**
  * Implements a baseline: a program that speaks the broker's protocol with the broker's codec and batching, performs the
- * same signed handshake, and passes the envelopes to a `ProxyBackend`. By itself it is a relay that stores nothing: it
- * acks and pushes each envelope from memory, in the same turn of the event loop. The additional time that Sealpost
- * takes is the cost of storing messages.
+ * same signed handshake, and passes the envelopes to a `ProxyBackend`. By itself it is a relay, which stores nothing
+ * and acks immediately, so that Sealpost's additional time is the cost of storing.
  */
 import type { BrokerAddress } from '@sealpost/harness/members/mesh'
 import { serveParent } from '@sealpost/harness/programs/child'
@@ -36,13 +35,13 @@ export type ProxiedEnvelope = FrameOf<'send'>['envelopes'][number]
 export type ProxiedDelivery = FrameOf<'push'>['deliveries'][number]
 type Ack = FrameOf<'ack'>['items'][number]
 
-/** Stores or forwards envelopes. It acks to the sender and pushes to the recipient through the `ProxyBroker`. */
+/** Stores or forwards envelopes, and acks and pushes them through the `ProxyBroker`. */
 export interface ProxyBackend {
   take(sender: PeerKey, envelopes: readonly ProxiedEnvelope[]): void
   close(): Promise<void>
 }
 
-/** The bytes that a push adds to an envelope, rounded up. */
+/** A push's overhead per envelope, rounded up. */
 const DELIVERY_BYTES = 80
 const PUSH_BYTES_MAX = FRAME_BYTES_MAX - 1024
 
@@ -156,7 +155,7 @@ export class ProxyBroker {
     if (frame.type === 'ping') sendFrame(session, { type: 'pong', ref: frame.ref })
   }
 
-  /** Sends all frames from one turn of the event loop together. */
+  /** Sends all frames of a turn of the event loop together. */
   #flushSoon(session: ProxySession): void {
     if (session.isDirty) return
     session.isDirty = true
@@ -245,7 +244,7 @@ class Relay implements ProxyBackend {
   }
 }
 
-/** Runs a baseline as a child process of the test. It replies to its setup with its address, and exits with its parent. */
+/** Runs a baseline as a child process, which replies with its address. */
 export function serveProxy(open: (setup: ProxySetup) => Promise<ProxyBroker>): void {
   let broker: ProxyBroker | undefined
   serveParent<ProxySetup, BrokerAddress>(

@@ -1,6 +1,6 @@
 /**
- * Controls the generators of one run: starts them, sends them commands, watches their progress, and collects their
- * records. The sequence of commands is: prepare, connect, exchange, tap, start, tap, collect.
+ * Controls a run's generators: commands, progress and records. The order of commands is prepare, connect, exchange,
+ * tap, start, tap, collect.
  */
 import { join } from 'node:path'
 import type { BrokerAddress, SecretKeys } from '@sealpost/harness/members/mesh'
@@ -20,12 +20,12 @@ export interface Preparation {
   readonly form: Form
   /** Null for the SDK's default. */
   readonly window: number | null
-  /** Whether a peer in a burst makes all its calls in one turn, so that the SDK packs several messages into a frame. */
+  /** Whether a burst's peer makes all calls in one turn, so that the SDK packs messages into frames. */
   readonly isPacking: boolean
   /** The keys of all peers, by peer number. */
   readonly peerKeys: readonly PeerKey[]
   readonly secrets: readonly SecretKeys[]
-  /** The prefix of the generator's record files. */
+  /** The prefix of the generator's files. */
   readonly records: string
 }
 
@@ -34,16 +34,15 @@ export type GeneratorOrder =
   | { readonly do: 'connect' | 'exchange' | 'tap' | 'collect' }
   | { readonly do: 'start'; readonly atMs: number }
 
-/** What one generator has done so far. */
 export interface Progress {
-  /** The number of connections, exchanged messages and acks before the run, to show progress. */
+  /** The number of connections, exchanged messages and acks before the run. */
   readonly prepared: number
   readonly called: number
   readonly acked: number
   readonly refused: number
-  /** The number of distinct messages that arrived intact. */
+  /** The number of distinct, intact messages that arrived. */
   readonly delivered: number
-  /** Whether everything was sent and answered, and every expected message has arrived. */
+  /** Whether everything was sent, answered and received. */
   readonly isDone: boolean
 }
 
@@ -66,17 +65,17 @@ export type GeneratorReply =
 
 type ReplyTo<Did extends GeneratorReply['did']> = Extract<GeneratorReply, { did: Did }>
 
-/** The delay from the command to the start, so that every generator has received the command. */
+/** The delay of the start, for which every generator must have the command. */
 const START_IN_MS = 100
 const LOOK_MS = 100
 
 export type FleetSetup = Omit<Preparation, 'share'> & {
-  /** The peers that the fleet runs. The other peers of the plan run elsewhere. */
+  /** The peers of this fleet; others of the plan run elsewhere. */
   readonly peers: Share
   readonly generators: number
-  /** How long to wait for missing replies and messages after the last progress. */
+  /** How long to wait after the last progress. */
   readonly drainMs: number
-  /** Arguments for Bun, before the file of the generator. */
+  /** Arguments for Bun, before the generator's file. */
   readonly runtimeArgs: readonly string[]
 }
 
@@ -99,7 +98,6 @@ export class Fleet {
     })
   }
 
-  /** The prefixes of the generators' record files. */
   get records(): string[] {
     return this.#generators.map((_, i) => `${this.#setup.records}-${i}`)
   }
@@ -116,21 +114,18 @@ export class Fleet {
     await this.#whileMoving('connecting', 'connect')
   }
 
-  /** Sends one message along each pair. @returns the number of messages */
+  /** Sends a message along each pair. @returns their number */
   async exchange(): Promise<number> {
     const replies = await this.#whileMoving('exchanging keys', 'exchange')
     return replies.reduce((sum, { messages }) => sum + messages, 0)
   }
 
-  /** Sends one more message from each generator. */
+  /** Sends another message from each generator. */
   async tap(): Promise<void> {
     await this.#whileMoving('collecting the statistics', 'tap')
   }
 
-  /**
-   * Runs the plan. Resolves when every send was answered and every message has arrived, or after `drainMs` without
-   * progress.
-   */
+  /** Runs the plan. Resolves when everything has arrived and is answered, or after `drainMs` without progress. */
   async run(onProgress: (progress: Progress) => void): Promise<{ startMs: number; isComplete: boolean }> {
     const atMs = clockMs() + START_IN_MS
     for (const generator of this.#generators) generator.send({ do: 'start', atMs })
@@ -150,7 +145,7 @@ export class Fleet {
     }
   }
 
-  /** Closes the peers and completes the records. */
+  /** Closes the peers and the records. */
   collect(): Promise<Collected[]> {
     return this.#each('collect', () => ({ do: 'collect' }))
   }
@@ -168,10 +163,7 @@ export class Fleet {
     return commandAll(this.#generators, orderOf, (reply): reply is ReplyTo<Did> => reply.did === did)
   }
 
-  /**
-   * Waits for a step. @throws OperatingError `run_stalled` if there is no progress, since a run that has not begun has
-   * no verdict
-   */
+  /** Waits for a step. @throws OperatingError `run_stalled` without progress */
   async #whileMoving<Did extends 'connect' | 'exchange' | 'tap'>(doing: string, did: Did): Promise<ReplyTo<Did>[]> {
     const { drainMs } = this.#setup
     const work = this.#each(did, () => ({ do: did }))

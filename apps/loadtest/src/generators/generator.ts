@@ -1,7 +1,6 @@
 /**
- * Runs a share of the peers as a load generator. Each peer is the real SDK, which seals, sends, waits for the durable
- * ack, opens and compares. The generator records what happens to each message in a log (`record-log.ts`), which the
- * test later uses to join both sides.
+ * Runs a share of the peers, each with the real SDK, as a load generator. Records what happens to each message
+ * (`record-log.ts`), to join both sides later.
  */
 
 import { identityOf } from '@sealpost/harness/members/mesh'
@@ -39,7 +38,7 @@ import { nextTurn, sendAtOnce, sendOnePerTurn, sendPaced } from './senders.ts'
 
 const CONNECTING_AT_ONCE = 16
 const PROGRESS_MS = 200
-/** The number of a frame with messages, with which its binary form begins. */
+/** The number of `send`, with which its binary form begins. */
 const SEND_NUMBER = clientFrames.find(({ type }) => type === 'send')!.number
 const SEND_START = '{"type":"send",'
 
@@ -76,10 +75,7 @@ class LoadGenerator {
     this.#own = ownOf(plan, share)
   }
 
-  /**
-   * Connects the peers. They receive messages only once all are connected, because peers connect slowly while others
-   * receive a backlog.
-   */
+  /** Connects the peers, which receive only once all are connected, because a backlog would slow others. */
   async connect(): Promise<void> {
     const { share, secrets } = this.#setup
     await ready()
@@ -96,8 +92,8 @@ class LoadGenerator {
   }
 
   /**
-   * Sends one message from each sender to each of its recipients, so that the run does not include directory lookups,
-   * signatures and shared keys (about 0.3 ms per pair and side). @returns the number of messages
+   * Sends a message along each pair, so that the run excludes lookups, signatures and shared keys, 0.3 ms per pair and
+   * side. @returns their number
    */
   async exchange(): Promise<number> {
     const { plan, share } = this.#setup
@@ -116,7 +112,7 @@ class LoadGenerator {
     return sending.length
   }
 
-  /** Sends one more message through each broker, after which the broker's database connections report their statistics. */
+  /** Sends another message through each broker, after which its database connections report their statistics. */
   async tap(): Promise<void> {
     const { plan, share } = this.#setup
     const tapped = new Set<number>()
@@ -211,7 +207,7 @@ class LoadGenerator {
     this.#prepared += 1
   }
 
-  /** Sends one message of the run. Resolves when it is acked or refused. */
+  /** Sends a message. Resolves when it is acked or refused. */
   #call(number: number): Promise<void> {
     if (this.#isOver) return forever()
     const { plan, share, peerKeys } = this.#setup
@@ -225,7 +221,7 @@ class LoadGenerator {
         this.#log.answered({ number, calledAtMs, answeredAtMs: receipt.ackedAtMs, ack: receipt })
       },
       (error) => {
-        if (this.#isOver) return // the send was still waiting when the peers closed
+        if (this.#isOver) return // the send was pending when the peers closed
         this.#log.answered({ number, calledAtMs, answeredAtMs: clockMs(), ack: null })
         const code = error instanceof SealpostError ? error.code : 'unknown'
         this.#refused += 1
@@ -234,7 +230,7 @@ class LoadGenerator {
     )
   }
 
-  /** Records a message. Its time is when the application has the opened body, not when the frame arrived. */
+  /** Records a message when the application has the opened body. */
   #received(recipient: number, { body, sender, envelopeId }: Message): void {
     const atMs = clockMs()
     const { plan, peerKeys } = this.#setup

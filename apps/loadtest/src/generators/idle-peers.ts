@@ -1,7 +1,6 @@
 /**
- * Runs silent peers, distributed evenly over a few programs. Each has the real SDK, a key and its own WebSocket. The
- * peers connect in steps, and some of them reconnect. They report how long each connection took, and count the
- * connections that the broker dropped.
+ * Runs silent peers in a few programs, each with the real SDK, a key and a WebSocket. They connect in steps, and some
+ * reconnect. Reports the duration of connections, and those that the broker dropped.
  */
 
 import { type BrokerAddress, identityOf, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
@@ -14,7 +13,7 @@ import type { MeshId } from '@sealpost/std'
 import { sharesOf } from './plan.ts'
 
 export interface IdlePeersSetup {
-  /** The mesh whose members are the peers. */
+  /** The mesh of the peers. */
   readonly mesh: MeshMembers
   readonly broker: BrokerAddress
   readonly programs: number
@@ -37,9 +36,9 @@ interface PeerShare {
 
 type IdleOrder =
   | ({ readonly do: 'prepare' } & PeerShare)
-  /** Connects peers until `to` of them are connected. */
+  /** Connects peers, up to `to`. */
   | { readonly do: 'grow'; readonly to: number }
-  /** Disconnects and reconnects this number of peers. */
+  /** Reconnects this number of peers. */
   | { readonly do: 'churn'; readonly count: number }
   | { readonly do: 'look' | 'leave' }
 
@@ -49,7 +48,7 @@ type IdleReply =
   | { readonly did: 'look'; readonly online: number; readonly dropped: number }
 
 interface Connected {
-  /** The duration of each successful `connect()`, in ms. */
+  /** The duration of each `connect()` in ms. */
   readonly ms: readonly number[]
   readonly failed: number
 }

@@ -1,6 +1,6 @@
 /**
- * Runs a thread that signals when the next message is due. The event loop's own timers are up to a millisecond late,
- * which would be attributed to the broker. A sleeping thread is only 0.1 ms late, and takes a twentieth of a core.
+ * Signals due messages from a sleeping thread, which is 0.1 ms late and takes a twentieth of a core. The event loop's
+ * timers are up to a millisecond late, which would count as latency.
  */
 import { dueMs } from './plan.ts'
 

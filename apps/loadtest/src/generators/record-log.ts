@@ -14,11 +14,11 @@ import type { EnvelopeId } from '@sealpost/std'
 
 const recordFiles = (prefix: string) => [`${prefix}.sends`, `${prefix}.receipts`] as const
 
-/** Bits of `faults`: what the recipient found wrong with a message. */
+/** Bits of `faults`. */
 export const FAULTS = { body: 1, recipient: 2, sender: 4 } as const
 export const ID_BYTES = 16
 
-/** For each file, the offsets of the fields in a row, and the length of a row. */
+/** Each file's row: the fields' offsets and the length. */
 const SEND = { calledAtMs: 0, admittedAtMs: 8, answeredAtMs: 16, id: 24, number: 40, isAcked: 44, bytes: 48 }
 const RECEIPT = { atMs: 0, id: 8, number: 24, recipient: 28, faults: 32, bytes: 40 }
 
@@ -26,7 +26,7 @@ interface SendRow {
   readonly number: number
   readonly calledAtMs: number
   readonly answeredAtMs: number
-  /** Null if the message was refused. */
+  /** Null for a refused message. */
   readonly ack: { readonly envelopeId: EnvelopeId; readonly admittedAtMs: number } | null
 }
 
@@ -69,19 +69,16 @@ export class RecordLog {
     rows.setCount(at + RECEIPT.faults, faults)
   }
 
-  /** Resolves when everything is written to the files. */
+  /** Resolves when the files are complete. */
   async close(): Promise<void> {
     await Promise.all([this.#sends.close(), this.#receipts.close()])
   }
 }
 
-/**
- * Room for 170,000 rows. A burst of 100,000 messages writes to disk only at its end, and a soak at 2,000/s every 85
- * seconds.
- */
+/** The buffer's size: 170,000 rows, so that a burst writes to disk only at its end. */
 const BUFFER_BYTES = 8 * 1024 * 1024
 
-/** An untyped method of Node's and Bun's buffers that takes half the time of `write(text, at, length, 'hex')`. */
+/** An untyped method that takes half the time of `write(text, at, length, 'hex')`. */
 type HexBuffer = Buffer & { hexWrite(text: string, at: number, length: number): number }
 
 class RowWriter {
@@ -96,7 +93,7 @@ class RowWriter {
   constructor(file: string, rowBytes: number) {
     this.#file = file
     this.#rowBytes = rowBytes
-    this.#written = appendFile(file, '') // creates the file even if there are no rows
+    this.#written = appendFile(file, '') // creates the file even without rows
     this.#allocate()
   }
 
@@ -143,7 +140,7 @@ class RowWriter {
 
 const ROWS_AT_ONCE = 20_000
 
-/** Reads a file row by row. Only one part of it is in memory at a time. */
+/** Reads a file by rows, with only a part in memory. */
 class Cursor {
   readonly #file: number
   readonly #rowBytes: number
@@ -195,14 +192,14 @@ export class SendCursor extends Cursor {
   constructor(prefix: string) {
     super(recordFiles(prefix)[0], SEND.bytes)
   }
-  /** The time of the reply. The rows of a file are ordered by it. */
+  /** The time of the reply, by which rows are ordered. */
   get atMs(): number {
     return this.time(SEND.answeredAtMs)
   }
   get calledAtMs(): number {
     return this.time(SEND.calledAtMs)
   }
-  /** When the broker admitted the message; NaN if it refused the message. */
+  /** When the window admitted the message; NaN for a refusal. */
   get admittedAtMs(): number {
     return this.time(SEND.admittedAtMs)
   }
@@ -240,7 +237,7 @@ export class ReceiptCursor extends Cursor {
   }
 }
 
-/** Yields all rows in the order of events; rows from one file keep their order. */
+/** Yields all rows by time; each file's keep their order. */
 export function* inTime(cursors: readonly (SendCursor | ReceiptCursor)[]): Generator<SendCursor | ReceiptCursor> {
   const open = cursors.filter((cursor) => cursor.next())
   while (open.length > 0) {

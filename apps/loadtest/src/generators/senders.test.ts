@@ -5,10 +5,7 @@ import { sendAtOnce, sendOnePerTurn } from './senders.ts'
 const plan = planOf({ peers: 3, total: 30 })
 const share = { first: 0, end: 2 }
 
-/**
- * Returns a `send` that resolves a few turns later. It counts each peer's open sends, and the sends that begin in the
- * same turn.
- */
+/** Returns a `send` that resolves a few turns later, and counts each peer's open and simultaneous sends. */
 function counting() {
   const numbers: number[] = []
   const open = [0, 0, 0]

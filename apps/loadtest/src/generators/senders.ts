@@ -1,7 +1,4 @@
-/**
- * Sends the messages of a program's peers: all in one turn, one per turn of the event loop, or each message when it is
- * due.
- */
+/** Sends the messages of a program's peers: all at once, one per turn of the event loop, or when due. */
 import { clockMs } from '@sealpost/sdk'
 import type { PaceOrder } from './pacer.ts'
 import { CALLS_OPEN_MAX, dueMs, holds, type Plan, type Share, senderOf, sendersOf } from './plan.ts'
@@ -9,7 +6,7 @@ import { CALLS_OPEN_MAX, dueMs, holds, type Plan, type Share, senderOf, sendersO
 /** Sends one message; resolves when it is acked or refused. */
 export type SendNumbered = (number: number) => Promise<unknown>
 
-/** Makes all calls of a peer in one turn of the event loop. Each peer has its own turn. */
+/** Makes all calls of a peer in one turn of the event loop. */
 export async function sendAtOnce(plan: Plan, share: Share, send: SendNumbered): Promise<void> {
   const senders = sendersOf(plan)
   for (let peer = share.first; peer < Math.min(share.end, senders); peer++) {
@@ -27,8 +24,8 @@ export async function sendAtOnce(plan: Plan, share: Share, send: SendNumbered): 
 }
 
 /**
- * Starts at most one send per peer and turn of the event loop, and keeps at most `window` sends per peer open, so that
- * no client can pack several messages into a frame. Resolves when every message was answered.
+ * Starts at most one send per peer and turn, and keeps at most `window` open, so that no client packs messages into a
+ * frame. Resolves once all are answered.
  */
 export async function sendOnePerTurn(
   plan: Plan,
@@ -67,9 +64,8 @@ function sendAllOf(peer: number, { plan, window }: { plan: Plan; window: number 
 }
 
 /**
- * Runs an open loop: sends each message when it is due, or as soon as possible afterwards, and measures its latency
- * from the due time. A slow broker therefore still receives the messages that become due while it is slow. Resolves
- * when all sends have been called.
+ * Runs an open loop: sends each message when due, however slow the broker is, and measures from then. Resolves when all
+ * sends have been called.
  */
 export function sendPaced(
   plan: Plan,

@@ -1,7 +1,4 @@
-/**
- * Writes the output of a run: the report on standard output, the JSON file, and an HTML page. The page has no scripts
- * and needs no other file; its charts are inline SVG.
- */
+/** Writes a run's output: the report, the JSON file, and an HTML page without scripts, whose charts are inline SVG. */
 
 import { type Machine, thisMachine } from '@sealpost/harness/programs/machine'
 import { drawBars, drawChart } from '@sealpost/harness/report/chart'
@@ -12,7 +9,7 @@ export interface Report {
   readonly text: string
   readonly json: object
   readonly isGood: boolean
-  /** Null if this kind of run has no page. */
+  /** Null for a run without a page. */
   readonly page: Omit<Page, 'command'> | null
 }
 
@@ -25,9 +22,9 @@ export interface Page {
 export interface Chapter extends Findings {
   readonly title: string
   readonly summary: string
-  /** The requirement for the figure that is shown; null if there is none. */
+  /** The figure's requirement, if any. */
   readonly bar: string | null
-  /** The figures that another project has published for the same workload; null if there are none. */
+  /** Another project's published figures, if any. */
   readonly reported: string | null
   readonly isGood: boolean
 }
@@ -35,7 +32,7 @@ export interface Chapter extends Findings {
 export interface ReportOutput {
   readonly jsonFile: string | null
   readonly htmlFile: string | null
-  /** The command line as the user typed it. */
+  /** The command line, as typed. */
   readonly command: string
 }
 
@@ -104,7 +101,7 @@ ${listOf(all)}
 </section>`
 }
 
-/** Returns a mark. Marks also differ in shape and title, for readers who can't distinguish the colours. */
+/** Returns a mark, with shape and title for readers who can't distinguish colours. */
 const markOf = (isGood: boolean): string =>
   isGood ? '<span class="good" title="held">✔</span>' : '<span class="bad" title="not held">✘</span>'
 
@@ -131,7 +128,7 @@ function chartOf(graph: Findings['graphs'][number]): string {
 const lineChartOf = ({ title, x, y, lines }: Graph): string =>
   drawChart({ title, x: typeof x === 'string' ? { name: x, ...rangeOf(lines) } : x, y: { name: y, min: 0 }, lines })
 
-/** Returns the range of the axis. The points fill the plot area, without margins. */
+/** Returns the axis's range, without margins. */
 function rangeOf(lines: Graph['lines']): { min?: number; max?: number } {
   const places = lines.flatMap(({ points }) => points.map(([at]) => at))
   return places.length === 0 ? {} : { min: Math.min(...places), max: Math.max(...places) }
@@ -147,7 +144,7 @@ function machineOf(machine: Machine, { postgresVersion, durability, gitSha, limi
   ])}</section>`
 }
 
-/** Styles for phones and screens, light and dark, and for paper. */
+/** Styles for phones, screens and paper, light and dark. */
 const STYLE = `
 :root { color-scheme: light dark; --ink: #24292f; --faint: #59636e; --line: #d8dade; --page: #fff; --good: #1a7f37; --bad: #c62828 }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --faint: #9da7b1; --line: #3d444d; --page: #14181d; --good: #4ac26b; --bad: #ff7b72 } }

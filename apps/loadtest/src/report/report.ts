@@ -1,4 +1,4 @@
-/** Renders the report of a run of messages between peers, as text for a terminal and as a chapter of the page. */
+/** Renders a run's report for a terminal and as a chapter of the page. */
 import { arch, cpus, platform } from 'node:os'
 import type { Percentiles } from '@sealpost/harness/report/latencies'
 import {
@@ -47,7 +47,7 @@ export function printReport(result: LoadResult, { isColored }: ReportOptions): s
   return `\n${parts.filter(Boolean).join('\n\n')}\n`
 }
 
-/** Prints the results of a sweep as one table. */
+/** Prints a sweep as one table. */
 export function printSweep(results: readonly LoadResult[], { isColored }: ReportOptions): string {
   const paint = createColors(isColored)
   const hasBaseline = results.some(({ baselineRatio }) => baselineRatio !== undefined)
@@ -119,7 +119,7 @@ function resources(result: LoadResult, paint: Colors): string {
   return tableText(head, costRows(result, names), paint)
 }
 
-/** Returns rows with the columns program, CPU seconds, microseconds per message, cores, peak memory and descriptors. */
+/** Returns rows of program, CPU seconds, microseconds per message, cores, peak memory and descriptors. */
 function costRows(result: LoadResult, names: { broker: string; generator: string }): string[][] {
   const { acked, wallMs } = result
   const row = (name: string, cpuSeconds: number | null, rssMb: number | null, descriptors: number | null) => {
@@ -208,9 +208,7 @@ function remarks(result: LoadResult, paint: Colors): string {
 
 type Timed = Pick<LoadResult, 'rate' | 'ackMs' | 'e2eMs' | 'sendCallMs' | 'callToPushMs' | 'callLateMs'>
 
-/**
- * Returns a row for each latency measure. A burst has two; the open loop has one, which starts when a message is due.
- */
+/** Returns a row per latency measure: two for a burst, one for the open loop. */
 export function latencyRows({ rate, ackMs, e2eMs, sendCallMs, callToPushMs, callLateMs }: Timed) {
   const rows: [name: string, of: Percentiles][] =
     rate === null
@@ -228,14 +226,14 @@ export function latencyRows({ rate, ackMs, e2eMs, sendCallMs, callToPushMs, call
   return rows
 }
 
-/** Returns the latency for an application: from its call to `send()`, or from the time at which a message was due. */
+/** Returns the application's latency: from its call to `send()`, or from when the message was due. */
 export function wholeLatency({ rate, callToPushMs, e2eMs }: Pick<LoadResult, 'rate' | 'callToPushMs' | 'e2eMs'>) {
   return rate === null ? { name: 'call → push', of: callToPushMs } : { name: 'due → push', of: e2eMs }
 }
 
 type Calling = Pick<LoadResult, 'rate' | 'window' | 'messagesPerPeer' | 'isPacking'>
 
-/** Explains each latency measure in a sentence. */
+/** Explains each latency in a sentence. */
 export function clockNotes({ rate, window, messagesPerPeer, isPacking }: Calling) {
   if (rate !== null) return ['"due" counts from the time at which a message was due, even if it was sent later.']
   const isAll = messagesPerPeer <= CALLS_OPEN_MAX
@@ -270,9 +268,7 @@ export function deliveriesText({ deliveries }: Pick<LoadResult, 'deliveries'>): 
   return `${count(leasedOnInsert)} leased on insert, ${count(claimed)} claimed, ${count(collected)} collected from another broker`
 }
 
-/**
- * Renders a run as a chapter of the page. @param spans - the latencies of each second; empty if the run had no spans
- */
+/** Renders a run as a chapter. @param spans - the latencies of each second, if any */
 export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[]): Chapter {
   const { total, peers, rate, messagesPerPeer, payloadBytes, messagesPerSecond, wallMs, delivered } = result
   const pace =

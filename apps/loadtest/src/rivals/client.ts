@@ -1,6 +1,6 @@
 /**
- * Runs a share of the peers of one server in a comparison. Every peer has its own connections, and seals and opens each
- * message once. A peer starts at most one send per turn of the event loop, so that no client can pack messages.
+ * Runs a share of one server's peers in a comparison. A peer starts at most one send per turn, so that no client packs
+ * messages.
  */
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
@@ -9,13 +9,13 @@ import { dueMs, type Plan, planOf, recipientOf } from '../generators/plan.ts'
 import { type SendNumbered, sendOnePerTurn, sendPaced } from '../generators/senders.ts'
 import { openRivalPeer, type RivalCast, type RivalPeer } from './peers.ts'
 
-/** The messages of all peers in one phase. In the exchange, each peer writes once to each other peer. */
+/** The messages of a phase. In the exchange, each peer writes once to each other. */
 export interface RivalPhase {
   readonly kind: 'exchange' | 'measured'
-  /** The id of the phase. It is unique, so that a late message doesn't count in another phase. */
+  /** The phase's unique id, so that late messages count in no other. */
   readonly number: number
   readonly total: number
-  /** Messages per second; null means as fast as the window allows. */
+  /** Messages per second; null for as fast as the window allows. */
   readonly rate: number | null
 }
 
@@ -30,10 +30,7 @@ export type RivalReply =
   | ({ readonly did: 'finish' } & ClientFigures)
 
 export interface ClientFigures {
-  /**
-   * The latencies in ms. They begin with the call to `send` or when the message was due, and end when the message was
-   * opened.
-   */
+  /** The latencies in ms, from the call to `send` or the due time to the opened message. */
   readonly latencies: Float32Array
   readonly lastReceivedAtMs: number
   readonly redelivered: number
@@ -43,7 +40,7 @@ export interface ClientFigures {
 export const PAYLOAD_BYTES = 200
 const OPENING_AT_ONCE = 8
 const PROGRESS_MS = 50
-/** The offsets in a body: of the phase, the message number, and the time at which the latency begins. */
+/** The offset of the phase in a body, before the message number and the latency's start. */
 const PHASE_AT = 0
 const NUMBER_AT = 4
 const TIME_AT = 8
@@ -75,7 +72,7 @@ class ComparedPeers {
     return this.#seen.size
   }
 
-  /** Sends this program's messages. Resolves when every send is acknowledged. */
+  /** Sends this program's messages. Resolves once all are acknowledged. */
   async run(phase: RivalPhase, atMs: number): Promise<void> {
     this.#phase = phase
     this.#seen = new Set()

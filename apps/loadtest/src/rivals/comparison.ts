@@ -1,7 +1,6 @@
 /**
- * Compares Sealpost with other durable brokers on this machine, with the same peers, the same sealing, one message per
- * frame, and separate client programs. Each round runs every server in sequence, so the ratios are valid even if the
- * machine's speed changes over time.
+ * Compares Sealpost with other durable brokers on this machine under the same conditions. Each round runs every server,
+ * so that ratios stay valid if the machine's speed changes.
  */
 import { join } from 'node:path'
 import { Child, commandAll } from '@sealpost/harness/programs/child'
@@ -25,7 +24,7 @@ import {
 } from './result.ts'
 import { type ContenderOptions, type RivalPrograms, type RivalServer, startRival, startServer } from './servers.ts'
 
-/** The rates of the open loop, in messages per second for all peers together. */
+/** The rates of the open loop, in messages per second of all peers. */
 const RATES = [1_000, 5_000]
 const START_IN_MS = 200
 const LOOK_MS = 20
@@ -46,7 +45,7 @@ export async function runComparison(
   { options, display, isColored }: ComparisonContext,
   teardown: Teardown,
 ): Promise<Report> {
-  for (const name of rivals) await within(teardown, (own) => startRival(name, programs, own)) // so that a missing server is reported before the first run
+  for (const name of rivals) await within(teardown, (own) => startRival(name, programs, own)) // reports a missing server before the first run
   const contenders = ['sealpost', ...rivals] as const
   const versions: Partial<Record<ContenderName, string>> = {}
   const runs: ContenderRun[] = []
@@ -75,7 +74,7 @@ export async function runComparison(
 
 const windowOf = ({ window }: Pick<ContenderOptions, 'window'>): number => window ?? SDK_WINDOW
 
-/** Runs `work`. Ends everything that it has started as soon as the work is done or the command ends. */
+/** Runs `work`, and then ends everything that it has started. */
 async function within<T>(teardown: Teardown, work: (own: Teardown) => Promise<T>): Promise<void> {
   if (teardown.isRunning) await forever()
   const own = new Teardown()
@@ -119,7 +118,7 @@ class RivalClients {
     const { peers, messages, seconds, tell } = this.#options
     tell('opening the peers')
     await this.#open()
-    // Exchanges keys and compiles the code before the measurement.
+    // Exchange keys and compile the code before the measurement.
     await this.#runPhase({ kind: 'exchange', total: peers * (peers - 1), rate: null })
     const runs: PhaseRun[] = []
     for (const rate of [null, ...RATES]) {
@@ -158,7 +157,7 @@ class RivalClients {
     return { rate, ...figures, redelivered: sum(clients.map(({ redelivered }) => redelivered)) }
   }
 
-  /** Runs a phase. Resolves when every message is acknowledged and has arrived. */
+  /** Runs a phase. Resolves once everything is acknowledged and has arrived. */
   async #runPhase(shape: Omit<RivalPhase, 'number'>) {
     this.#phases += 1
     this.#received.fill(0)
@@ -166,7 +165,7 @@ class RivalClients {
     const startMs = clockMs() + START_IN_MS
     let isSent = false
     const sent = this.#each('sent', () => ({ do: 'run', phase, atMs: startMs })).then(() => (isSent = true))
-    sent.catch(() => undefined) // the promise is awaited below
+    sent.catch(() => undefined) // prevents an unhandled rejection
     await this.#arrived(phase, () => isSent)
     await sent
     const rssMb = this.#server.rssMb()

@@ -1,6 +1,6 @@
 /**
- * Runs the peers of each server. All of them seal and open the same `crypto_box` envelopes. The Sealpost SDK does this
- * by itself. For the other servers, `Sealing` does it, with shared keys that are computed before the run.
+ * Runs each server's peers with the same `crypto_box` envelopes: by the SDK for Sealpost, otherwise by `Sealing` with
+ * precomputed keys.
  */
 import { AckPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { connect as connectNats } from '@nats-io/transport-node'
@@ -12,11 +12,11 @@ import { Redis } from 'ioredis'
 import type { Share } from '../generators/plan.ts'
 import type { ContenderName } from './result.ts'
 
-/** The peers of a comparison and their server. Peers are numbered from 0. */
+/** A comparison's peers, numbered from 0, and their server. */
 export interface RivalCast {
   readonly server: ContenderName
   readonly port: number
-  /** The key of a Sealpost broker; null for other servers. */
+  /** A Sealpost broker's key. */
   readonly brokerKey: PeerKey | null
   readonly meshId: MeshId
   readonly peerKeys: readonly PeerKey[]
@@ -34,7 +34,7 @@ export interface RivalPeer {
   close(): Promise<unknown>
 }
 
-/** Opens a peer. @param received - receives each opened body; the peer settles the message afterwards */
+/** Opens a peer. @param received - called with each opened body, before the message is settled */
 type OpenPeer = (cast: RivalCast, number: number, received: (body: Uint8Array) => void) => Promise<RivalPeer>
 
 export const openRivalPeer: OpenPeer = (cast, number, received) => OPEN[cast.server](cast, number, received)
@@ -57,13 +57,10 @@ const GROUP = 'peer'
 const FIELD = 'm'
 const READ_MAX = 512
 
-/** What XREADGROUP returns: the entries of each stream, each with its id and fields. */
+/** What XREADGROUP returns. */
 type StreamEntries = [stream: Buffer, entries: [id: Buffer, fields: Buffer[]][]][]
 
-/**
- * Opens a peer on Redis. There is one stream per recipient, one connection for commands, and one that waits for
- * entries.
- */
+/** Opens a peer on Redis: a stream per recipient, and connections for commands and for waiting. */
 const openRedisPeer: OpenPeer = async (cast, number, received) => {
   const sealing = new Sealing(cast, number)
   const address = { host: '127.0.0.1', port: cast.port, lazyConnect: true, protocol: 2 } as const
@@ -85,7 +82,7 @@ const openRedisPeer: OpenPeer = async (cast, number, received) => {
         ids.push(id)
       }
       if (ids.length === 0) continue
-      // An acknowledged entry remains in its stream until it is deleted.
+      // An acknowledged entry stays until it is deleted.
       const settled = [commands!.xack(own, GROUP, ...ids), commands!.xdel(own, ...ids)]
       Promise.all(settled).catch(throwUnlessClosed)
     }
@@ -107,9 +104,7 @@ export const NATS_STREAM = 'mailboxes'
 export const NATS_SUBJECTS = 'mailbox.*'
 const ACK_WITHIN_MS = 60_000
 
-/**
- * Opens a peer on NATS. There is one stream for all recipients, a work queue with a durable consumer for each of them.
- */
+/** Opens a peer on NATS: one work-queue stream, with a durable consumer per recipient. */
 const openNatsPeer: OpenPeer = async (cast, number, received) => {
   const sealing = new Sealing(cast, number)
   const connection = await connectNats({ servers: `127.0.0.1:${cast.port}` })
@@ -150,7 +145,7 @@ const identityIn = ({ secrets, share }: RivalCast, number: number) => identityOf
 const ID_BYTES = 16
 const SENDER_BYTES = 2
 
-/** Seals and opens messages. A message consists of an id, the number of the sender, and the envelope. */
+/** Seals and opens messages: id, sender's number and envelope. */
 class Sealing {
   readonly #sealer: Sealer
   readonly #number: number

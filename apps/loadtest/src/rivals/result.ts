@@ -1,7 +1,4 @@
-/**
- * Reports the figures of Sealpost alongside those of other durable brokers: the medians of all rounds, and the ratios
- * in each round.
- */
+/** Reports the figures of Sealpost and other brokers: medians of all rounds, and ratios per round. */
 import { arch, cpus, platform } from 'node:os'
 import { count, factList, figure, median, orDash, plural, tableText } from '@sealpost/harness/report/text'
 import { createColors } from 'picocolors'
@@ -12,18 +9,14 @@ export const RIVAL_NAMES = {
   'nats-sync': 'NATS JetStream, sync_interval always',
 } as const
 export type RivalName = keyof typeof RIVAL_NAMES
-/** The name of a server in a comparison. */
 export type ContenderName = 'sealpost' | RivalName
 
 const NAMES: Readonly<Record<ContenderName, string>> = { sealpost: 'Sealpost', ...RIVAL_NAMES }
 
-/** The figures of a phase. For Sealpost, the server's CPU and memory include both broker and Postgres. */
+/** A phase's figures. Sealpost's CPU and memory include Postgres. */
 export interface ContenderFigures {
   readonly perSecond: number
-  /**
-   * The latency in ms. It begins with the call to `send` or when the message was due, and ends when the message was
-   * opened.
-   */
+  /** The latency in ms, from the call to `send` or the due time to the opened message. */
   readonly p50: number
   readonly p99: number
   /** The CPU time per message. */
@@ -32,7 +25,7 @@ export interface ContenderFigures {
   readonly rssMb: number
 }
 
-/** One phase of one server in one round. */
+/** A phase of one server in one round. */
 export interface ContenderRun extends ContenderFigures {
   readonly server: ContenderName
   readonly round: number
@@ -58,16 +51,13 @@ export interface ComparisonRow {
   readonly server: ContenderName
   readonly name: string
   readonly medians: ContenderFigures
-  /**
-   * The ratios of Sealpost to this server: medians over the rounds. Null for Sealpost itself, and if nothing was
-   * measured.
-   */
+  /** Sealpost's median ratios to this server; null for Sealpost, or if not measured. */
   readonly ratios: Readonly<Record<keyof ContenderFigures, number | null>> | null
 }
 
 const FIGURES = ['perSecond', 'p50', 'p99', 'serverMicros', 'clientMicros', 'rssMb'] as const
 
-/** Returns one row per phase and server, in the order of the runs. */
+/** Returns a row per phase and server, in the order of the runs. */
 export function comparisonRows(runs: readonly ContenderRun[]): ComparisonRow[] {
   const rates = [...new Set(runs.map(({ rate }) => rate))]
   const servers = [...new Set(runs.map(({ server }) => server))]
@@ -99,7 +89,7 @@ const eachFigure = <T>(figureOf: (name: keyof ContenderFigures) => T) =>
 
 export const phaseName = (rate: number | null): string => (rate === null ? 'burst' : `${count(rate)} messages/s`)
 
-/** Renders a table of medians for each phase, a table of ratios, and the conditions. */
+/** Renders medians per phase, ratios and conditions. */
 export function comparisonText(result: ComparisonResult, { isColored }: { readonly isColored: boolean }): string {
   const paint = createColors(isColored)
   const rows = comparisonRows(result.runs)

@@ -1,4 +1,4 @@
-/** Starts the servers of a comparison, each on loopback with its own folder, and measures their CPU and memory. */
+/** Starts the servers of a comparison, and measures their CPU and memory. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
@@ -24,13 +24,13 @@ export interface RivalServer {
   readonly mesh: MeshMembers
   /** The products and their versions. */
   readonly version: string
-  /** The key of a Sealpost broker; null for other servers. */
+  /** A Sealpost broker's key. */
   readonly brokerKey: PeerKey | null
-  /** The conditions of a Sealpost run; null for other servers. */
+  /** A Sealpost run's conditions. */
   readonly conditions: RunConditions | null
-  /** Rejects if the server ends during the run. */
+  /** Rejects if the server ends. */
   readonly failed: Promise<never>
-  /** Returns the CPU time used so far. For Sealpost, CPU and memory include both broker and Postgres. */
+  /** Returns the CPU time so far, with Postgres for Sealpost. */
   cpuSeconds(): number
   rssMb(): number
 }
@@ -40,15 +40,14 @@ export interface ContenderOptions extends WorkloadOptions {
   readonly tell: (step: string) => void
 }
 
-/** The paths of the programs; undefined for the installed programs. */
+/** The programs' paths; undefined for installed ones. */
 export interface RivalPrograms {
   readonly redis: string | undefined
   readonly nats: string | undefined
 }
 
 /**
- * Starts a server. @throws OperatingError `rival_missing` if the program isn't installed, `rival_exited` with the
- * program's own error, `rival_not_started`
+ * Starts a server. @throws OperatingError `rival_missing`, `rival_exited` with the program's error, `rival_not_started`
  */
 export async function startServer(
   name: ContenderName,
@@ -75,13 +74,13 @@ async function startSealpost(options: ContenderOptions, teardown: Teardown): Pro
   }
 }
 
-/** Returns the functions that measure the server. A program that has ended has no figures; `failed` reports its end. */
+/** Returns functions that measure the server, without figures once it has ended. */
 const facts = (read: () => (ProcessFacts | null)[]): Pick<RivalServer, 'cpuSeconds' | 'rssMb'> => ({
   cpuSeconds: () => sum(read().map((each) => each?.cpuSeconds ?? 0)),
   rssMb: () => sum(read().map((each) => each?.rssMb ?? 0)),
 })
 
-/** Another product's server that is ready for its peers. */
+/** Another product's server, ready for peers. */
 export interface RivalProgram {
   readonly port: number
   readonly pid: number
@@ -98,7 +97,7 @@ export async function startRival(name: RivalName, programs: RivalPrograms, teard
   return teardown.startingProgram(name === 'redis' ? startRedis(path, folder) : startNats(path, folder, name))
 }
 
-/** The programs. Debian's packages have the same names. */
+/** The programs, also the names of Debian's packages. */
 const PROGRAMS = {
   redis: { program: 'redis-server', variable: 'REDIS_SERVER', product: 'Redis' },
   nats: { program: 'nats-server', variable: 'NATS_SERVER', product: 'NATS' },
@@ -115,7 +114,7 @@ function programPath(kind: keyof typeof PROGRAMS, programs: RivalPrograms): stri
   throw new OperatingError('rival_missing', sentence)
 }
 
-/** Starts a Redis that syncs every command to disk before it replies. */
+/** Starts a Redis that syncs every command before its reply. */
 async function startRedis(path: string, folder: string): Promise<RivalProgram> {
   const port = await freePort()
   const sync = ['--appendonly', 'yes', '--appendfsync', 'always', '--save', '']
@@ -123,7 +122,7 @@ async function startRedis(path: string, folder: string): Promise<RivalProgram> {
   return startProgram({ kind: 'redis', path, args, port })
 }
 
-/** Starts NATS. `nats-sync` syncs every message to disk before its ack; by default, NATS syncs every two minutes. */
+/** Starts NATS, which with `nats-sync` syncs every message before its ack, otherwise every two minutes. */
 async function startNats(path: string, folder: string, name: RivalName): Promise<RivalProgram> {
   const port = await freePort()
   const config = join(folder, 'nats.conf')

@@ -1,7 +1,6 @@
 /**
- * Measures the cost of a broadcast per member, and compares it with the same deliveries sent directly. In alternation,
- * half of the peers write to one group of all peers, then send the same bodies directly to every other peer. Other
- * programs on the machine distort wall times, so the CPU times of client, broker and Postgres are compared.
+ * Measures a broadcast's cost per member against direct messages, in alternation. Compares CPU times, because other
+ * programs distort wall times.
  */
 
 import { type BrokerAddress, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
@@ -28,19 +27,19 @@ interface GroupCost {
   readonly postgresUs: number | null
 }
 
-/** Two turns: one in the group, and one with a direct message to each member. */
+/** Two turns: in the group, and with direct messages. */
 interface CostPair {
   readonly inGroup: GroupCost
   readonly direct: GroupCost
 }
 
-/** The costs of the pair with the median CPU cost. */
+/** The pair with the median CPU cost. */
 export interface GroupResult extends CostPair {
   readonly members: number
   readonly senders: number
   readonly deliveries: number
   readonly pairs: number
-  /** The direct cost divided by the group cost, as the median of the pairs. */
+  /** Direct cost divided by group cost, the pairs' median. */
   readonly throughputRatio: number
   readonly cpuRatio: number
   readonly gitSha: string
@@ -76,10 +75,7 @@ export async function runGroup(context: RunContext, plan: Plan, teardown: Teardo
   }
 }
 
-/**
- * Measures one pair. The order alternates, so that neither way always has the advantage of warm caches or the
- * disadvantage of a long queue.
- */
+/** Measures a pair. The order alternates, because the first turn warms caches and leaves a queue. */
 async function onePair(crew: GroupCrew, target: Environment, isGroupFirst: boolean): Promise<CostPair> {
   const group = () => costOf(crew, target, (sender) => crew.inGroup(sender))
   const direct = () => costOf(crew, target, (sender) => crew.direct(sender))
@@ -117,7 +113,7 @@ async function costOf(
 
 const cpuOf = ({ clientUs, brokerUs, postgresUs }: GroupCost): number => clientUs + (brokerUs ?? 0) + (postgresUs ?? 0)
 
-/** Returns the lower of the two middle values, so that the result is an actual value. */
+/** Returns the lower middle value, an actual one. */
 const lowerMedian = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[(values.length - 1) >> 1]!
 
 export function printGroup(result: GroupResult, { isColored }: { readonly isColored: boolean }): string {
@@ -139,16 +135,15 @@ interface CrewSetup {
   readonly mesh: MeshMembers
   readonly broker: BrokerAddress
   readonly form: Form
-  /** The number of messages per sender in a turn. */
+  /** The number of messages per sender. */
   readonly sends: number
-  /** The number of groups, each of all members. Senders alternate between them. Default: 1. */
+  /** The number of groups of all members, between which senders alternate. Default: 1. */
   readonly groups?: number
 }
 
 /**
- * The peers of this process, with two ways to write to all others. A sender continues when its last message is stored.
- * If it sent all direct messages at the same time, the outbox would sort them by recipient and pack those for one
- * recipient into one frame, unlike a broadcast.
+ * This process's peers, with two ways to write to all others. A sender waits for each message, because the outbox would
+ * otherwise pack direct ones by recipient.
  */
 export class GroupCrew {
   readonly senderCount: number
@@ -167,7 +162,7 @@ export class GroupCrew {
     this.deliveryCount = this.senderCount * sends * (plan.peers - 1)
   }
 
-  /** Connects all peers and sends one message along every pair, so that no turn includes the cost of first messages. */
+  /** Connects all peers and sends along every pair, to exclude the cost of first messages. */
   async open(): Promise<void> {
     await ready()
     const { plan, mesh, groups = 1 } = this.#setup
@@ -184,7 +179,7 @@ export class GroupCrew {
     await Promise.all(this.#peers.map((peer) => peer.close()))
   }
 
-  /** Runs a turn. Resolves when every send is acked and every recipient has received its deliveries once. */
+  /** Runs a turn. Resolves once everything is acked and delivered. */
   async turn(send: (sender: number) => Promise<unknown>): Promise<void> {
     const turn = new Turn(this.#setup, this.deliveryCount)
     this.#turn = turn
@@ -192,10 +187,7 @@ export class GroupCrew {
     await Promise.race([Promise.all([...senders, turn.complete]), turn.failed])
   }
 
-  /**
-   * Sends the messages of one sender to its groups. @param latencies - collects the time until each message was stored
-   * for all members
-   */
+  /** Sends one sender's messages to its groups. @param latencies - until each was stored for all members */
   async inGroup(sender: number, latencies = new Latencies()): Promise<void> {
     for (const body of this.#bodiesOf(sender)) {
       const startMs = performance.now()
@@ -230,7 +222,7 @@ export class GroupCrew {
   }
 }
 
-/** The messages that each member has received in a turn. */
+/** Each member's messages in a turn. */
 class Turn {
   readonly complete: Promise<void>
   readonly failed: Promise<never>
@@ -246,10 +238,10 @@ class Turn {
     this.#due = due
     this.complete = this.#isComplete.promise
     this.failed = this.#hasFailed.promise
-    this.failed.catch(() => undefined) // the caller of `turn` receives the error
+    this.failed.catch(() => undefined) // `turn` reports the error
   }
 
-  /** Records a message. @param number - null if the message differs from what its sender sent */
+  /** Records a message. @param number - null if it differs from what was sent */
   received(member: number, number: number | null): void {
     const place = number === null ? 0 : member * this.#messages + number
     if (number === null || number >= this.#messages || this.#seen.has(place)) {

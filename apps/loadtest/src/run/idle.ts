@@ -21,7 +21,7 @@ export interface IdleResult {
   readonly gitSha: string
 }
 
-/** A start and a thousand handshakes leave garbage and trigger compilation. After this time, the figures are stable. */
+/** How long a broker settles: the start and a thousand handshakes leave garbage and trigger compilation. */
 export const SETTLE_MS = 5_000
 
 export async function runIdle(context: RunContext, plan: Plan, teardown: Teardown): Promise<IdleResult> {
@@ -57,7 +57,7 @@ export function brokerFacts({ shards: [shard] }: Environment): ProcessFacts {
   return facts
 }
 
-/** Waits for this time. Returns the facts afterwards, and the number of cores that the broker used in the meantime. */
+/** Waits. Returns the facts, and the cores that the broker used in the meantime. */
 export async function restingFacts(target: Environment, seconds: number): Promise<ProcessFacts & { cpuShare: number }> {
   const first = brokerFacts(target)
   await Promise.race([Bun.sleep(seconds * 1000), target.failed])

@@ -1,4 +1,4 @@
-/** Defines the result of a run as JSON. Other programs read the JSON, so its field names are an interface. */
+/** Defines a run's result as JSON, whose field names are an interface. */
 
 import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/machine'
 import { sum } from '@sealpost/harness/report/text'
@@ -15,17 +15,17 @@ export interface LoadOutcome {
   readonly verdict: Verdict
   readonly usage: ResourceUsage
   readonly generators: readonly Collected[]
-  /** The key exchange before the run; null for a cold run. */
+  /** The key exchange; null for a cold run. */
   readonly exchange: { readonly messages: number; readonly ms: number } | null
   /** Null for a baseline. */
   readonly database: DatabaseCounters | null
-  /** The number of deliveries that the broker still had at the end. */
+  /** The number of deliveries left at the broker. */
   readonly leftInQueue: number | null
-  /** One entry per broker; null if its metrics are not accessible. */
+  /** One entry per broker; null without access to its metrics. */
   readonly shardCounts: readonly (ShardCounts | null)[]
 }
 
-/** The conditions of the run, for the report. */
+/** The run's conditions. */
 export interface RunConditions extends Pick<PostgresFacts, 'postgresVersion' | 'durability'> {
   readonly gitSha: string
   readonly limits: 'on' | 'off'
@@ -35,7 +35,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly peers: number
   readonly messagesPerPeer: number
   readonly total: number
-  /** The number of deliveries that were pushed more than once, even if the SDK hid the repetition. */
+  /** The number of repeated pushes, even those that the SDK hid. */
   readonly duplicates: number
   /** The number of refused sends by code. */
   readonly refused: Readonly<Record<string, number>>
@@ -47,18 +47,16 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly brokerCpuSeconds: number | null
   readonly postgresCpuSeconds: number | null
   readonly postgresRssMbPeak: number | null
-  /** The number of cores that all generators used together. */
+  /** The number of cores of all generators. */
   readonly loadgenCpuShare: number
-  /** The number of cores that the busiest generator used. */
+  /** The number of cores of the busiest generator. */
   readonly loadgenCpuShareMax: number
   readonly loadgenCpuSeconds: number
   readonly loadgenWasLimit: boolean
   readonly machineCoresBusy: number | null
   readonly form: string
   readonly window: number
-  /**
-   * Whether each peer of a burst made all its calls in one turn, so that the SDK packed several messages into a frame.
-   */
+  /** Whether a burst's peers made all calls in one turn, so that the SDK packed messages into frames. */
   readonly isPacking: boolean
   readonly framesPerMessage: number
   readonly payloadBytes: number
@@ -68,13 +66,13 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly cells: number
   /** The results of each broker, in the order of the cells. */
   readonly shards: readonly ShardResult[]
-  /** The share of messages whose sender and recipient were on different shards, from 0 to 1. */
+  /** The share of messages between shards, from 0 to 1. */
   readonly crossShare: number
   readonly generators: number
   readonly transactionsPerMessage: number | null
   readonly walBytesPerMessage: number | null
   readonly leftInQueue: number | null
-  /** How deliveries reached their sessions; null if the metrics of a broker are not accessible. */
+  /** How deliveries reached their sessions; null without access to metrics. */
   readonly deliveries: DeliveryPaths | null
   readonly duplicatesHidden: number
   readonly reconnects: number
@@ -109,13 +107,10 @@ export type BaselineResult = Pick<
   readonly postgresCpuSeconds: number | null
 }
 
-/** A generator that uses more of a core than this may have limited the run. */
+/** The share of a core above which a generator may have limited the run. */
 const BUSY_SHARE = 0.9
 
-/**
- * Returns whether a generator may have limited the run. @param share - the share of a core that the busiest generator
- * used
- */
+/** Returns whether a generator may have limited the run. @param share - of a core, by the busiest one */
 export const wasLimit = (share: number): boolean => share > BUSY_SHARE
 
 export const conditionsOf = ({ facts, version }: Environment): RunConditions => ({
@@ -181,7 +176,7 @@ export function withBaseline(result: LoadResult, outcome: LoadOutcome, baselineK
   return { ...result, baselineMessagesPerSecond: messagesPerSecond, baselineRatio, baselineKind, baseline }
 }
 
-/** Returns whether every message arrived at its recipient in order and on time, and no send was refused. */
+/** Returns whether every message arrived in order and on time. */
 export function isClean(result: LoadResult): boolean {
   const { lost, misdelivered, outOfOrder, timedOut, delivered, total, refused } = result
   const faults = lost + misdelivered + outOfOrder + timedOut + Object.keys(refused).length
@@ -231,16 +226,16 @@ function generatorFigures({ generators, verdict, plan }: LoadOutcome) {
   }
 }
 
-/** What a broker has done, according to its metrics. */
+/** What a broker has done, by its metrics. */
 export interface ShardCounts {
-  /** The number of envelopes that were committed and acked. */
+  /** The number of committed and acked envelopes. */
   readonly accepted: number
   readonly pushed: number
-  /** The number of deliveries that were leased on insert and pushed right after the commit. */
+  /** The number of deliveries leased on insert. */
   readonly leasedOnInsert: number
   /** The number of deliveries claimed from the queue. */
   readonly claimed: number
-  /** The number of deliveries that another broker leased on insert, and that this broker pushed without a claim. */
+  /** The number of deliveries that another broker leased on insert. */
   readonly collected: number
 }
 
@@ -256,9 +251,7 @@ const METRICS: Readonly<Record<keyof ShardCounts, string>> = {
 }
 const SCRAPE_WITHIN_MS = 5_000
 
-/**
- * Returns the counts of each broker; null if its metrics are not accessible, such as those of another machine's broker.
- */
+/** Returns each broker's counts; null without access to its metrics. */
 export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)[]> {
   return Promise.all(
     shards.map(async ({ adminUrl }) => {
@@ -268,10 +261,7 @@ export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)
   )
 }
 
-/**
- * Reads a broker's metrics. Returns null if its address is unknown or it does not respond; the verdict of the run
- * reveals a broker that hangs.
- */
+/** Reads a broker's metrics; null if it does not respond, which the verdict reveals. */
 export async function scrapeMetrics(adminUrl: string | null): Promise<string | null> {
   if (adminUrl === null) return null
   return fetch(`${adminUrl}/metrics`, { signal: AbortSignal.timeout(SCRAPE_WITHIN_MS) })
@@ -279,13 +269,13 @@ export async function scrapeMetrics(adminUrl: string | null): Promise<string | n
     .catch(() => null)
 }
 
-/** Reads the counts from metrics. @throws OperatingError `metric_missing` */
+/** Returns the counts in metrics. @throws OperatingError `metric_missing` */
 export const countsIn = (metrics: string): ShardCounts => eachCount((name) => valueIn(metrics, METRICS[name]))
 
 export const since = (first: ShardCounts | null | undefined, last: ShardCounts | null | undefined) =>
   first && last ? eachCount((name) => last[name] - first[name]) : null
 
-/** Returns the sum over all brokers, or null if one of them is unknown. */
+/** Returns the sum of all brokers; null if one is unknown. */
 export function deliveriesOf(shards: readonly (ShardCounts | null)[]): DeliveryPaths | null {
   const known = shards.filter((counts) => counts !== null)
   if (known.length < shards.length) return null

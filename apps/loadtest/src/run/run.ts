@@ -1,4 +1,4 @@
-/** Performs one run of peers in one environment, from the first connection to the verdict. */
+/** Performs one run in one environment, from the first connection to the verdict. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -14,33 +14,33 @@ import { cellOf, firstOf, type Plan, type Spread } from '../generators/plan.ts'
 import { countsOf, type LoadOutcome, type LoadResult, resultOf, since } from './result.ts'
 import { judge, type SpanLatencies } from './verdict.ts'
 
-/** The command-line options that runs and scenarios read. */
+/** The options that runs and scenarios read. */
 export interface WorkloadOptions
   extends Omit<EnvironmentOptions, 'cells' | 'shards' | 'tell' | 'isCounting'>,
     Pick<FleetSetup, 'form' | 'window' | 'isPacking' | 'generators' | 'drainMs'> {
   readonly peers: number
   readonly messages: number
-  /** Messages per second, for all peers together; null means as fast as the window allows. */
+  /** Messages per second of all peers; null for as fast as the window allows. */
   readonly rate: number | null
   readonly seconds: number
   readonly spread: Spread
   readonly isSweep: boolean
   readonly isCold: boolean
-  /** The number of messages that each sender sends to one group, instead of messages to random peers. */
+  /** The number of messages per sender to one group, instead of random peers. */
   readonly group: number | null
-  /** Whether to run the short form of scenarios. */
+  /** Whether scenarios are short. */
   readonly isQuick: boolean
   readonly asked: Asked
 }
 
-/** Values from the command line; null if missing. */
+/** The command line's values; null if missing. */
 export interface Asked {
   readonly peers: number | null
   readonly messages: number | null
   readonly seconds: number | null
 }
 
-/** The parts of every run: its environment, the command line, and a progress display. */
+/** The environment, the command line and a progress display. */
 export interface RunContext<Target extends RunTarget = Environment> {
   readonly target: Target
   readonly options: WorkloadOptions
@@ -51,14 +51,14 @@ export interface RunSetup extends RunContext<RunTarget> {
   readonly plan: Plan
   /** The meshes of the plan. */
   readonly meshes: readonly MeshMembers[]
-  /** The length of the spans that the verdict lists. */
+  /** The length of the verdict's spans. */
   readonly spanMs?: number
-  /** The number of deliveries that stay in the queue of the first mesh, for absent peers. */
+  /** The number of deliveries that stay in the first mesh's queue. */
   readonly resting?: number
   readonly onStart?: () => void
 }
 
-/** Creates the meshes of a plan, each in the database of its cell. Deletes them at the end if the database outlives the test. */
+/** Creates a plan's meshes, which are deleted at the end if the database outlives the test. */
 export async function newMeshes(plan: Plan, target: Environment, teardown: Teardown): Promise<MeshMembers[]> {
   const meshes: MeshMembers[] = []
   for (let i = 0; i < plan.spread.meshes; i++) {
@@ -87,9 +87,9 @@ export async function runPlan(
   return { result: resultOf(outcome, target, options), spans: outcome.verdict.spans }
 }
 
-/** A connection reports its statistics at most once a second. */
+/** How long to wait for a connection's statistics. */
 const STATISTICS_MS = 1_100
-/** How long to wait for settles. They follow the last delivery within a commit or two. */
+/** How long to wait for settles, which follow within a commit or two. */
 const SETTLE_WITHIN_MS = 5_000
 
 export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<LoadOutcome> {
@@ -111,7 +111,7 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<LoadOutcome> {
   await fleet.connect()
   const exchange = options.isCold ? null : await exchangeKeys(fleet, display)
   const before = await counters(fleet, target)
-  await untilSettled(setup, SETTLE_WITHIN_MS) // so that no earlier delivery is counted in the run
+  await untilSettled(setup, SETTLE_WITHIN_MS) // excludes earlier deliveries from the run
   const countsBefore = await countsOf(target.shards)
   const monitor = new ResourceMonitor({ brokers: target.shards, postmasterPids: target.postmasterPids })
   display.begin(plan.total)
@@ -174,10 +174,7 @@ function difference(after: DatabaseCounters, before: DatabaseCounters): Database
   return { transactions: after.transactions - before.transactions, walBytes: after.walBytes - before.walBytes }
 }
 
-/**
- * Waits until everything is settled. @returns the number of deliveries that are left after `withinMs`, apart from the
- * resting ones
- */
+/** Waits until everything is settled. @returns the deliveries left after `withinMs`, without resting ones */
 async function untilSettled(
   { target: { databases }, meshes, resting = 0 }: RunSetup,
   withinMs: number,
@@ -192,10 +189,7 @@ async function untilSettled(
   return 0
 }
 
-/**
- * Uses the exact peak of memory that the kernel reports since a broker's start. For a broker that ran before the test,
- * this would be meaningless.
- */
+/** Uses the kernel's exact peak of memory, if the test started the broker. */
 function withKernelPeak(usage: ResourceUsage, { target, options }: RunSetup): ResourceUsage {
   if (options.brokerUrls.length > 0 || options.isSweep) return usage
   const peakOf = (i: number) => {

@@ -19,7 +19,7 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(folder, { recursive: true }))
 
-/** A run of one generator. The test decides what goes wrong. */
+/** A run of one generator, in which the test decides what goes wrong. */
 class World {
   readonly plan: typeof plan
   readonly prefix = join(folder, crypto.randomUUID())
@@ -128,7 +128,7 @@ test('a pair whose messages are swapped is out of order, but different pairs may
     const pair = `${senderOf(plan, number)} ${recipientOf(plan, number)}`
     pairs.set(pair, [...(pairs.get(pair) ?? []), number])
   }
-  const order = [...pairs.values()].reverse() // the order of whole pairs is reversed, which is allowed
+  const order = [...pairs.values()].reverse() // reverses the order of whole pairs, which is allowed
   const inOrder = world()
   inOrder.all((number) => inOrder.ack(number))
   for (const number of order.flat()) inOrder.push(number)

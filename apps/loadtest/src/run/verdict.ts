@@ -1,10 +1,9 @@
 /**
- * Joins the records of senders and recipients, message by message. A push often overtakes the sender's ack, and a
- * message may arrive although its ack never did. Both sides must have recorded the same envelope id.
+ * Joins senders' and recipients' records by message. Each side may be missing or first, and both must have the same
+ * envelope id.
  *
- * Reads the files in event order. Keeps only the messages of which one side is known, and one bit for each message that
- * has arrived. Judging 2.4 million messages takes five seconds and 85 MB, which is 20 MB more than for 100,000
- * messages.
+ * Keeps only messages of which one side is known, and one bit for each that has arrived. Judging 2.4 million takes five
+ * seconds and 85 MB.
  */
 
 import { type Bin, Latencies, type Percentiles, type Quantile } from '@sealpost/harness/report/latencies'
@@ -15,34 +14,31 @@ export interface Verdict {
   readonly sent: number
   readonly acked: number
   readonly delivered: number
-  /**
-   * The number of messages that were neither acked nor delivered in time, or that were acked but still in the broker at
-   * the end.
-   */
+  /** The number of messages neither acked nor delivered in time, or acked but left at the broker. */
   readonly timedOut: number
-  /** The number of messages that were acked, not delivered, and are no longer in the broker. */
+  /** The number of messages acked, not delivered, and no longer at the broker. */
   readonly lost: number
-  /** The number of messages that were passed to the application more than once. */
+  /** The number of messages passed to the application repeatedly. */
   readonly duplicates: number
-  /** The number of messages that arrived with the wrong recipient, sender, body or envelope id. */
+  /** The number of messages with a wrong recipient, sender, body or id. */
   readonly misdelivered: number
   readonly outOfOrder: number
   readonly wallMs: number
   /** The time from the first to the last arrival. */
   readonly arrivingMs: number
-  /** How a backlog drained; null unless the run sets `pairs`. */
+  /** A backlog's drain, if the run sets `pairs`. */
   readonly drain: DrainTimes | null
   readonly ackMs: Percentiles
   readonly e2eMs: Percentiles
   readonly e2eSpectrum: readonly Quantile[]
   readonly e2eBins: readonly Bin[]
-  /** The time from the application's call to `send()` until its ack, including the wait for the window. */
+  /** The time from `send()` to the ack, with the wait for the window. */
   readonly sendCallMs: Percentiles
-  /** The time from the application's call to `send()` until the push, including the wait for the window. */
+  /** The time from `send()` to the push, with the wait for the window. */
   readonly callToPushMs: Percentiles
-  /** The delay between a message's due time and the generator's call. Null without a rate. */
+  /** How late the generator's call was. Null without a rate. */
   readonly callLateMs: Percentiles | null
-  /** The latencies of the messages sent in each span, in order; empty without `spanMs`. */
+  /** The latencies by span in which messages were sent. */
   readonly spans: readonly SpanLatencies[]
 }
 
@@ -54,37 +50,31 @@ export interface SpanLatencies {
 export interface RunRecords {
   readonly plan: Plan
   readonly startMs: number
-  /** The number of calls to `send()`, including those without a reply. */
+  /** The number of calls to `send()`, even without a reply. */
   readonly called: number
   /** The prefix of each generator's files. */
   readonly records: readonly string[]
   /** The length of a span, or null for no spans. */
   readonly spanMs: number | null
-  /** The number of pairs in a backlog. Required for `Verdict.drain`. */
+  /** The number of pairs in a backlog, for `Verdict.drain`. */
   readonly pairs?: number
 }
 
-/**
- * The share of pairs at which the warm-up ends, so that senders whose first messages are late in the backlog do not
- * prolong it.
- */
+/** The share of pairs that ends the warm-up, because a few senders are late in the backlog. */
 const WARM_PAIRS = 0.9
 
 /**
- * The times of a draining backlog. The warm-up lasts until a message has arrived for nine tenths of the pairs. During
- * this time, recipients connect and agree on a key with each sender. The remaining messages are divided into tenths.
+ * The times of a draining backlog. In the warm-up, until nine tenths of the pairs have a message, recipients connect
+ * and agree on keys. The rest is divided into tenths.
  */
 export interface DrainTimes {
   readonly warmUp: { readonly messages: number; readonly ms: number }
   readonly tenthMessages: number
-  /** The time of each tenth that is complete. */
+  /** The time of each complete tenth. */
   readonly tenthsMs: readonly number[]
 }
 
-/**
- * Judges a run. @param waitingOf - returns which of these envelopes the broker still has. It is called with acked
- * envelopes that did not arrive
- */
+/** Judges a run. @param waitingOf - returns which acked envelopes without arrival the broker has */
 export async function judge(run: RunRecords, waitingOf: (ids: string[]) => Promise<Set<string>>): Promise<Verdict> {
   const cursors = run.records.flatMap((records) => [new SendCursor(records), new ReceiptCursor(records)])
   const tally = new Tally(run)
@@ -110,11 +100,11 @@ class Tally {
   }
   readonly #spans: Latencies[] = []
   readonly #arrived: Bits
-  /** Acked messages that have not arrived: when each counts as sent, and when `send()` was called. */
+  /** Acked messages that have not arrived: when sent, and when `send()` was called. */
   readonly #acked = new Waiting()
-  /** Messages that have arrived and are not acked yet. */
+  /** Messages that have arrived without an ack. */
   readonly #early = new Waiting()
-  /** The newest message of each pair. */
+  /** Each pair's newest message. */
   readonly #latest = new Map<number, number>()
   #firstMs = Infinity
   #lastMs = 0
@@ -130,7 +120,7 @@ class Tally {
 
   takeAnswer(row: SendCursor): void {
     const { number, calledAtMs, atMs } = row
-    // In the open loop, a message counts from its due time, even if the call was late.
+    // In the open loop, a message counts from its due time.
     const dueAtMs = this.#dueAtMs(number) ?? calledAtMs
     this.#firstMs = Math.min(this.#firstMs, dueAtMs)
     this.#latencies.late.note(calledAtMs - dueAtMs)
@@ -158,7 +148,7 @@ class Tally {
     else this.#early.put(number, row)
   }
 
-  /** Returns the ids of envelopes that were acked and did not arrive. */
+  /** The ids of acked envelopes that did not arrive. */
   get missing(): string[] {
     return this.#acked.ids
   }
@@ -167,7 +157,7 @@ class Tally {
     const { plan, called, spanMs } = this.#run
     for (const [number, atMs] of this.#early.times()) {
       const dueAtMs = this.#dueAtMs(number)
-      if (dueAtMs !== null) this.#noteLatency(dueAtMs, atMs) // it was never acked, so the time of its call is unknown
+      if (dueAtMs !== null) this.#noteLatency(dueAtMs, atMs) // without an ack, the time of the call is unknown
     }
     const { acked } = this.#count
     return {
@@ -256,7 +246,7 @@ class DrainClock {
     return { warmUp: this.#warmUp, tenthMessages: this.#tenth, tenthsMs: this.#tenthsMs }
   }
 
-  /** Records an arrival. @param pairs - the number of pairs for which a message has arrived */
+  /** Records an arrival. @param pairs - those with a message so far */
   arrived(atMs: number, pairs: number): void {
     this.#fromMs = Math.min(this.#fromMs, atMs)
     this.#count += 1
@@ -269,7 +259,6 @@ class DrainClock {
     }
   }
 
-  /** Returns the time since the last start. */
   #restart(atMs: number): number {
     const ms = atMs - this.#fromMs
     this.#fromMs = atMs
@@ -289,7 +278,7 @@ interface Known {
   readonly id: Buffer
 }
 
-/** The messages of which only one side is known. Their times and envelope ids are in plain arrays. */
+/** Messages of which one side is known, in plain arrays. */
 class Waiting {
   readonly #slots = new Map<number, number>()
   readonly #free: number[] = []
@@ -302,7 +291,7 @@ class Waiting {
     return this.#slots.has(number)
   }
 
-  /** Adds a message. @param calledAtMs - NaN for a receipt, which does not contain this time */
+  /** Adds a message. @param calledAtMs - NaN for a receipt */
   put(number: number, { atMs, calledAtMs = Number.NaN, id }: Known): void {
     const slot = this.#free.pop() ?? this.#used++
     if (slot === this.#times.length) this.#grow()

@@ -1,9 +1,7 @@
 import { expect, test } from 'vitest'
 import { highestGood, lowestBad, searchCeiling } from './ceiling.ts'
 
-/**
- * Runs a search in which rates above `ceiling` fail. @param spoilt - the attempts that fail at any rate, counted from 0
- */
+/** Searches with rates above `ceiling` failing. @param spoilt - attempts that fail at any rate, from 0 */
 async function search(ceiling: number, { rates = [100, 1_000, 10_000], splits = 3, spoilt = [] as number[] } = {}) {
   let made = 0
   const attempts = await searchCeiling({ rates, splits }, async (rate) => {

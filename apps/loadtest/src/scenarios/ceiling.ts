@@ -1,7 +1,6 @@
 /**
- * Defines two scenarios that search for the highest rate that the broker sustains: one for messages between peers, one
- * for HTTP requests. The search climbs a ladder of rates, then repeatedly splits the interval between the last good
- * rate and the first bad one.
+ * Defines two scenarios that search for the highest sustained rate, of messages and of HTTP requests: up a ladder, then
+ * by splitting the interval between good and bad.
  */
 
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -33,18 +32,18 @@ interface Attempt<Found> {
 }
 
 interface Search {
-  /** The rates of the ladder, ascending. */
+  /** The ladder, ascending. */
   readonly rates: readonly number[]
-  /** The maximum number of times that the interval between a good and a bad rate is split. */
+  /** The maximum number of splits of the interval. */
   readonly splits: number
 }
 
-/** An interval with a smaller ratio is not split, because that would only measure noise. */
+/** The ratio of an interval's ends below which it is not split, because that would measure noise. */
 const NARROW = 1.1
 
 /**
- * A rate is bad if two attempts at it fail. The ladder ends after two bad rates in a row, because other programs on the
- * machine may spoil a few attempts.
+ * Searches by attempts. Two failed attempts make a rate bad, and two bad rates end the ladder, because other programs
+ * may spoil a few.
  * @returns all attempts in order
  */
 export async function searchCeiling<Found>(
@@ -74,7 +73,7 @@ export async function searchCeiling<Found>(
   return attempts
 }
 
-/** Returns a rate between the two. Rounds it to two digits, so that rates are easier to compare. */
+/** Returns a rate between the two, rounded to two digits. */
 function between(good: number, bad: number): number {
   const middle = good === 0 ? bad / 2 : Math.sqrt(good * bad)
   const unit = Math.max(1, 10 ** (Math.floor(Math.log10(middle)) - 1))
@@ -85,14 +84,14 @@ export function highestGood<Found>(attempts: readonly Attempt<Found>[]): Attempt
   return attempts.filter(({ isGood }) => isGood).toSorted((a, b) => b.rate - a.rate)[0]
 }
 
-/** Returns the lowest bad rate above the highest good one, or undefined if there is none. */
+/** Returns the lowest bad rate above the highest good one, if any. */
 export function lowestBad(attempts: readonly Attempt<unknown>[]): number | undefined {
   const best = highestGood(attempts)?.rate ?? 0
   const rates = attempts.map(({ rate }) => rate).filter((rate) => rate > best)
   return rates.toSorted((a, b) => a - b)[0]
 }
 
-/** Returns the search. `--rate` replaces it with one rate. */
+/** Returns the search, which `--rate` replaces with one rate. */
 function searchOf({ options }: RunContext, full: Search, quick: Search): Search {
   if (options.rate !== null) return { rates: [options.rate], splits: 0 }
   return options.isQuick ? quick : full
@@ -109,7 +108,7 @@ const SEARCH_FACT: Fact = [
   'a rate fails if two attempts miss it; the climb ends after two failed rates, then the interval below is bisected',
 ]
 
-/** Returns the part of the report that both scenarios share. */
+/** Returns the report's part that both scenarios share. */
 function outcomeOf<Found>(attempts: readonly Attempt<Found>[], unit: 'messages' | 'requests', rateMin: number) {
   const best = highestGood(attempts)
   const bad = lowestBad(attempts)
@@ -151,7 +150,7 @@ async function runThroughput(context: RunContext, teardown: Teardown): Promise<F
   return throughputFindings(attempts, target.version.limits)
 }
 
-/** Returns whether the rate was held. With too few samples for a p99, it counts as held if nothing failed. */
+/** Returns whether the rate was held. Without a p99, it was unless something failed. */
 const isBelowCeiling = (result: LoadResult): boolean =>
   isClean(result) && (result.delivered < samplesFor(99) || result.e2eMs.p99 <= P99_MS_MAX)
 
@@ -160,7 +159,7 @@ function throughputFindings(attempts: readonly Attempt<LoadResult>[], limits: 'o
   const { best, tried, headline, check } = outcomeOf(attempts, 'messages', MESSAGES_MIN)
   const share = Math.max(...results.map(({ loadgenCpuShareMax }) => loadgenCpuShareMax))
   const refused = sum(results.flatMap((result) => Object.values(result.refused)))
-  // A message that is late is not lost.
+  // A late message is not lost.
   const isComplete = results.every(({ lost, misdelivered, outOfOrder }) => lost + misdelivered + outOfOrder === 0)
   const p99 = best?.found.e2eMs.p99 ?? 0
   const bound = { percent: 99, samples: best?.found.delivered ?? 0, ms: p99, maxMs: P99_MS_MAX }
@@ -243,7 +242,7 @@ async function runHttpCeiling(context: RunContext, teardown: Teardown): Promise<
   return httpFindings(attempts, stage)
 }
 
-/** Runs an open loop: sends each request when it is due, even if earlier ones have no response yet. */
+/** Runs an open loop of requests: each is sent when due. */
 async function requestsAt(
   { target }: RunContext,
   stage: HttpStage,

@@ -1,6 +1,4 @@
-/**
- * Lists all scenarios. To add one, create a file in one of these folders, add a line below, and add a size in `mixed`.
- */
+/** Lists all scenarios. For a new one, add a file, a line below, and a size in `mixed`. */
 
 import { soak } from '../soak/soak.ts'
 import { httpCeiling, throughput } from './ceiling.ts'

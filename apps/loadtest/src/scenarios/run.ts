@@ -1,4 +1,4 @@
-/** Runs the chosen scenarios one after another, each with its own broker, and reports their findings. */
+/** Runs the chosen scenarios in sequence, each with its own broker. */
 
 import { ResourceMonitor } from '@sealpost/harness/programs/machine'
 import { Teardown } from '@sealpost/harness/programs/teardown'
@@ -34,9 +34,9 @@ export interface ScenarioResult extends Findings, RunConditions {
   readonly summary: string
   readonly reported: string | null
   readonly bar: string
-  /** Whether the scenario ran in a smaller and shorter form. */
+  /** Whether the scenario was smaller and shorter. */
   readonly isShort: boolean
-  /** Whether the broker may be faster than its figures show, because a generator limited the run. */
+  /** Whether a generator limited the run, so that the broker may be faster. */
   readonly generatorWasLimit: boolean
   readonly isGood: boolean
   readonly seconds: number
@@ -57,7 +57,7 @@ export async function runScenarios(
   for (const scenario of scenarios) {
     display.step(`scenario ${scenario.name}`)
     const result = await runScenario(scenario, { options, display }, teardown).catch((error) => {
-      if (teardown.isRunning) throw error // a scenario that was interrupted may fail because of that
+      if (teardown.isRunning) throw error // the interruption may be the cause
       return brokenOff(scenario, error, options)
     })
     results.push(result)
@@ -69,7 +69,7 @@ export async function runScenarios(
   return { text, json: { scenarios: results }, isGood: results.every(isGood), page: { chapters, conditions } }
 }
 
-/** Returns a report with the error that a scenario has thrown. The other scenarios still run. */
+/** Returns a report with a scenario's error, so that others still run. */
 function brokenOff(scenario: Scenario, error: unknown, options: WorkloadOptions): ScenarioResult {
   const { name, summary, reported, bar } = scenario
   const why = error instanceof OperatingError ? error.message : String((error as Error).stack)
@@ -113,7 +113,7 @@ async function measure(scenario: Scenario, context: RunContext, own: Teardown): 
   const times = await statementTimes(target.shards[0]!.adminUrl)
   const counted = await statements.end()
   const isCounted = counted !== null && counted.length > 0
-  // A scenario may draw its own graph of the memory.
+  // A scenario may have its own memory graph.
   const hasUsage = found.graphs.some(({ title }) => title === BROKER_MEMORY)
   const whole: Findings = {
     ...found,
@@ -124,8 +124,7 @@ async function measure(scenario: Scenario, context: RunContext, own: Teardown): 
       ...(isCounted ? [countedSheet(counted)] : []),
     ],
     graphs: [...found.graphs, ...(hasUsage ? [] : usageGraphs(usage.series))],
-    // The times that the broker measures include its own waits, so they are judged only if the server's times are
-    // missing.
+    // The broker's times include its waits, so judge them only without the server's.
     checks: [...found.checks, ...(isCounted ? countedChecks(counted) : statementChecks(times))],
     figures: { ...found.figures, ...times },
     isBarJudged: found.isBarJudged ?? found.checks.every(isJudged),
@@ -156,7 +155,7 @@ function checkLine(check: Check, paint: Colors): string {
   return isMet ? `  ${paint.green('✔')} ${sentence}` : `  ${paint.red(`✘ ${sentence}`)}`
 }
 
-/** Prints all scenarios as one table: the figure, the requirement, and the figure from a published report. */
+/** Prints the scenarios as a table: figure, requirement and published figure. */
 function printSummary(results: readonly ScenarioResult[], paint: Colors): string {
   const rows = results.map((result) => {
     const { scenario, shown, bar, reported, isBarJudged = true } = result

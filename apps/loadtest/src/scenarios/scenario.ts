@@ -1,7 +1,4 @@
-/**
- * Defines what a scenario is: a workload with a name, requirements for its figures, and findings. Also defines the
- * building blocks of findings.
- */
+/** Defines scenarios: a workload with a name, requirements and findings. */
 
 import { cpus, loadavg } from 'node:os'
 import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/machine'
@@ -15,9 +12,9 @@ import type { RunContext } from '../run/run.ts'
 export interface Scenario {
   readonly name: string
   readonly summary: string
-  /** The figures from a published performance report for this workload; null if there is none. */
+  /** The published figures for this workload, if any. */
   readonly reported: string | null
-  /** The requirement for the figure that the scenario shows. */
+  /** The requirement for the figure. */
   readonly bar: string
   run(setup: RunContext, teardown: Teardown): Promise<Findings>
 }
@@ -29,10 +26,10 @@ export interface Sheet {
 
 /** A requirement, and whether it is met. */
 export interface Check {
-  /** `mail`: the fate of the messages, which a busy machine does not affect. `cost`: time and memory. */
+  /** `mail`: the fate of messages, whatever the machine's load. `cost`: time and memory. */
   readonly about: 'mail' | 'cost'
   readonly isMet: boolean
-  /** False if there were too few samples; `isMet` is then meaningless. */
+  /** False with too few samples, in which case `isMet` means nothing. */
   readonly isJudged?: boolean
   readonly sentence: string
 }
@@ -44,7 +41,7 @@ export interface GraphLine {
 
 export interface Graph {
   readonly title: string
-  /** The name of the axis, or an axis with its own labels. */
+  /** The axis's name, or an axis with labels. */
   readonly x: string | Axis
   readonly y: string
   readonly lines: readonly GraphLine[]
@@ -54,21 +51,21 @@ export type HistogramChart = Bars
 
 export interface Findings {
   readonly headline: string
-  /** The figure to which the requirement applies. */
+  /** The formatted figure that is compared with the requirement. */
   readonly shown: string
-  /** False if the run was too small for the requirement. Default: whether all checks were judged. */
+  /** False if the run was too small. Default: whether all checks were judged. */
   readonly isBarJudged?: boolean
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]
   readonly checks: readonly Check[]
   readonly graphs: readonly (Graph | HistogramChart)[]
-  /** The figures by name, for comparison by programs. */
+  /** Figures for programs, by name. */
   readonly figures: ScenarioFigures
 }
 
 export interface ScenarioFigures {
   readonly [name: string]: number
-  /** The share of a core that the busiest load-generating program used. */
+  /** The busiest generator's share of a core. */
   readonly generatorShare: number
 }
 
@@ -81,7 +78,7 @@ interface Size {
   readonly seconds: number
 }
 
-/** Returns the scenario's own size, or the short size for `--quick`; the command line overrides both. */
+/** Returns the scenario's size, or the short one; the command line overrides both. */
 export function sizeOf({ options }: RunContext, full: Size, quick: Size): Size {
   const { peers, seconds } = options.asked
   const own = options.isQuick ? quick : full
@@ -91,48 +88,48 @@ export function sizeOf({ options }: RunContext, full: Size, quick: Size): Size {
 export const mailCheck = (isMet: boolean, sentence: string): Check => ({ about: 'mail', isMet, sentence })
 export const costCheck = (isMet: boolean, sentence: string): Check => ({ about: 'cost', isMet, sentence })
 
-/** Measures the CPU time of this process, which runs the peers of some scenarios. */
+/** Measures this process's CPU time, with some scenarios' peers. */
 export class Effort {
   readonly #startMs = performance.now()
   readonly #start = process.cpuUsage()
 
-  /** Returns the average share of a core that this process has used since the start. */
+  /** The average share of a core since the start. */
   get share(): number {
     const { user, system } = process.cpuUsage(this.#start)
     return (user + system) / 1000 / Math.max(1, performance.now() - this.#startMs)
   }
 }
 
-/** Returns a check that is always met: figures that the generator limits are true but say less about the broker. */
+/** Returns a check that is always met, because figures under a generator's limit are true but say less. */
 export function generatorCheck(share: number): Check {
   const used = `${percent(share)} of a core`
   if (!wasLimit(share)) return costCheck(true, `The load generator was not the limit (${used}).`)
   return costCheck(true, `Warning: the load generator was the limit (${used}). The broker may be faster.`)
 }
 
-/** The number of samples required beyond a percentile. With fewer, a single slow sample would determine it. */
+/** The number of samples beyond a percentile, so that no single one determines it. */
 const BEYOND = 10
 
-/** Returns the number of samples that a percentile needs: 200 for p95, 1,000 for p99. */
+/** Returns how many samples a percentile needs: 200 for p95, 1,000 for p99. */
 export function samplesFor(percent: number): number {
   const needed = (BEYOND * 100) / (100 - percent)
-  return Math.ceil(Number(needed.toFixed(6))) // because of floating-point errors, 100 - 99.9 is a little less than 0.1
+  return Math.ceil(Number(needed.toFixed(6))) // rounded first, because 100 - 99.9 is a little less than 0.1
 }
 
-/** Returns how many seconds a steady rate takes to produce enough samples for a percentile. */
+/** Returns how many seconds a rate needs for a percentile. */
 export const secondsFor = (percent: number, perSecond: number): number => Math.ceil(samplesFor(percent) / perSecond)
 
 interface PercentileBound {
   readonly percent: number
-  /** The number of samples; the smallest number if there are several percentiles. */
+  /** The number of samples, or the smallest for several percentiles. */
   readonly samples: number
   readonly ms: number
   readonly maxMs: number
-  /** What the samples are, as a plural noun. */
+  /** The samples, as a plural noun. */
   readonly of: string
 }
 
-/** Checks a percentile against its bound. With too few samples, the percentile is not judged and counts as met. */
+/** Checks a percentile. With too few samples, it is not judged and counts as met. */
 export function percentileCheck({ percent, samples, ms, maxMs, of }: PercentileBound): Check {
   const name = `p${percent} of ${count(samples)} ${of}`
   const needed = samplesFor(percent)
@@ -151,7 +148,7 @@ export function latencySheet(rows: readonly (readonly [name: string, of: Latenci
   }
 }
 
-/** Returns a graph with one line for each row, from the median up. */
+/** Returns a graph with a line per row, from the median up. */
 export function spectrumGraph(rows: readonly (readonly [name: string, spectrum: readonly Quantile[]])[]): Graph {
   const lines = rows.map(([name, spectrum]) => spectrumLine(name, spectrum))
   const title = lines.length === 1 ? `Latency by percentile: ${lines[0]!.name}` : 'Latency by percentile'
@@ -160,7 +157,7 @@ export function spectrumGraph(rows: readonly (readonly [name: string, spectrum: 
 
 type PercentileName = 'p50' | 'p95' | 'p99'
 
-/** Returns a graph with one line for each percentile. */
+/** Returns a graph with a line per percentile. */
 export function percentilesGraph(
   title: string,
   x: string,
@@ -177,7 +174,7 @@ export const memoryGraph = (x: string, points: GraphLine['points']): Graph => ({
   ...{ title: BROKER_MEMORY, x, y: 'MB', lines: [{ name: 'RSS', points }] },
 })
 
-/** Returns graphs of CPU and memory over time. Each shows the highest value of any broker. */
+/** Returns graphs of CPU and memory, of the highest broker each. */
 export function usageGraphs(samples: readonly UsageSample[]): Graph[] {
   if (samples.length < 2) return []
   const pointsOf = (pick: 'brokerRssMb' | 'brokerFd') =>
@@ -189,7 +186,7 @@ export function usageGraphs(samples: readonly UsageSample[]): Graph[] {
   ]
 }
 
-/** Returns a table of the use. Shows no total for a program that was restarted. */
+/** Returns a table of use, without totals of restarted programs. */
 export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds: number): Sheet {
   const row = (name: string, { cpuSeconds, rssMbPeak, fdMax }: ProcessUsage) => {
     const cores = cpuSeconds === null ? null : cpuSeconds / Math.max(1, seconds)
@@ -202,7 +199,7 @@ export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds
   }
 }
 
-/** Reports the load of the machine, because other programs affect the percentiles too. */
+/** Reports the machine's load, which affects percentiles too. */
 export function machineFact({ machineCoresBusy }: ResourceUsage): Fact {
   const load = `load average ${figure(loadavg()[0]!)} on ${plural(cpus().length, 'core')}`
   const busy = machineCoresBusy === null ? '' : `, of which ${figure(machineCoresBusy)} were busy`

@@ -1,4 +1,4 @@
-/** Reports the duration of statements during a scenario, from the server if it has `pg_stat_statements`, and from the broker. */
+/** Reports the duration of statements, by `pg_stat_statements` and by the broker. */
 
 import { count, type Fact, figure } from '@sealpost/harness/report/text'
 import { p95BoundMs, type StatementStats } from '@sealpost/store'
@@ -7,7 +7,7 @@ import { scrapeMetrics } from '../run/result.ts'
 import { type Check, costCheck, percentileCheck, type Sheet, samplesFor } from './scenario.ts'
 
 const P95_MS_MAX = 100
-/** Hides statements with fewer calls, such as those of the startup. */
+/** The number of calls below which a statement is hidden, such as those of the startup. */
 const CALLS_SHOWN_MIN = 20
 const CALLS_JUDGED_MIN = samplesFor(95)
 /** Matches statements whose duration depends on their reader. */
@@ -30,19 +30,16 @@ export class StatementCounts {
     this.#before = new Map(before.map((each) => [each.text, each]))
   }
 
-  /**
-   * Returns the statements since the beginning, those with the largest total time first; null if the server does not
-   * count them.
-   */
+  /** Returns the statements since the beginning, by total time; null if they are not counted. */
   async end(): Promise<StatementStats[] | null> {
-    const after = await this.#target.databases.first.statements().catch(() => null) // if the server has ended, the run reports that
+    const after = await this.#target.databases.first.statements().catch(() => null) // the run reports a server that has ended
     if (!after) return null
     const since = after.map((each) => difference(each, this.#before.get(each.text)))
     return since.filter(({ calls }) => calls >= CALLS_SHOWN_MIN).sort((a, b) => b.calls * b.meanMs - a.calls * a.meanMs)
   }
 }
 
-/** Subtracts the sums of times and of their squares, because means and deviations can't be subtracted directly. */
+/** Subtracts sums of times and squares, because means and deviations can't be subtracted. */
 export function difference(after: StatementStats, before: StatementStats | undefined): StatementStats {
   if (!before) return after
   const calls = after.calls - before.calls
@@ -61,10 +58,7 @@ export function countedSheet(counted: readonly StatementStats[]): Sheet {
   return { head: ['time in the server', 'calls', 'mean', 'p95 at most', 'max ms'], rows }
 }
 
-/**
- * Returns the checks. The server has no percentiles, and a computed p95 bound above the limit proves nothing, but a
- * mean above the limit does.
- */
+/** Returns the checks. A p95 bound above the limit proves nothing, but a mean above it does. */
 export function countedChecks(counted: readonly StatementStats[] | null): Check[] {
   const judged = (counted ?? []).filter(({ text, calls }) => calls >= CALLS_JUDGED_MIN && !STREAM.test(text))
   if (judged.length === 0) return []
@@ -81,7 +75,7 @@ export function countedChecks(counted: readonly StatementStats[] | null): Check[
 
 export interface StatementTimes {
   readonly commits: number
-  /** The upper bound of the histogram's bucket in ms, or a minute if the value is beyond the last bucket. */
+  /** The upper bound of the bucket in ms; a minute for the last. */
   readonly commitMsP95: number
   readonly claims: number
   readonly claimMsP95: number
@@ -89,9 +83,7 @@ export interface StatementTimes {
 
 const BEYOND_SECONDS = 60
 
-/**
- * Returns the statements since the broker's start, as measured by its driver; null if its metrics are not accessible.
- */
+/** Returns the statements since the start by the broker's driver; null without access to its metrics. */
 export async function statementTimes(adminUrl: string | null): Promise<StatementTimes | null> {
   const metrics = await scrapeMetrics(adminUrl)
   if (metrics === null) return null
@@ -106,7 +98,7 @@ export function statementChecks(times: StatementTimes | null): Check[] {
   return [check('commits', times.commits, times.commitMsP95), check('claims', times.claims, times.claimMsP95)]
 }
 
-/** Reports the times that the broker measured. Unlike the server's own times, they include the broker's waits. */
+/** Reports the broker's times, which include its waits. */
 export function statementFacts(times: StatementTimes | null): Fact[] {
   if (!times || times.commits + times.claims === 0) return []
   const text = (name: string, calls: number, p95: number) => `p95 of ${count(calls)} ${name} within ${figure(p95)} ms`

@@ -1,6 +1,4 @@
-/**
- * Reports the results of a soak: one row per minute, and whether the last minute still performs like the second one.
- */
+/** Reports a soak: a row per minute, and whether the last performs like the second. */
 
 import type { Percentiles } from '@sealpost/harness/report/latencies'
 import {
@@ -37,9 +35,9 @@ export interface Hold {
 }
 
 export interface BacklogFigures extends Drained {
-  /** The latencies under the same load before the soak, without a backlog. */
+  /** The latencies without a backlog, before the soak. */
   readonly aloneMs: Percentiles
-  /** The p99 with the backlog divided by the p99 without it. */
+  /** The p99 with the backlog divided by that without. */
   readonly p99Ratio: number
 }
 
@@ -48,7 +46,7 @@ export interface Drained
   readonly messages: number
   readonly storedPerSecond: number
   readonly drainedPerSecond: number
-  /** How the backlog drained; null if it is too small. */
+  /** The backlog's drain; null if it is too small. */
   readonly tenths: DrainTenths | null
 }
 
@@ -56,7 +54,7 @@ export interface Drained
 export interface SoakSample {
   readonly atMs: number
   readonly relations: readonly RelationFacts[]
-  /** The number of queued deliveries in all meshes. */
+  /** The number of queued deliveries. */
   readonly queued: number
   /** The highest value of any broker. */
   readonly brokerRssMb: number | null
@@ -67,9 +65,9 @@ export interface SoakRow {
   readonly delivered: number
   readonly p50: number
   readonly p99: number
-  /** The largest size of each table and index during this span, by name. */
+  /** The largest size of each table and index in this span. */
   readonly bytes: Readonly<Record<string, number>>
-  /** The highest number of dead rows in all hot tables during this span. */
+  /** The highest number of dead rows in this span. */
   readonly dead: number
   readonly queued: number
   readonly brokerRssMb: number | null
@@ -77,16 +75,16 @@ export interface SoakRow {
 
 export interface SoakVerdict {
   readonly isMet: boolean
-  /** False if there were too few samples. */
+  /** False with too few samples. */
   readonly isJudged?: boolean
   readonly sentence: string
 }
 
 const MINUTE_S = 60
-/** The minimum number of spans: the second one, the last one, and some between them. */
+/** The minimum number of spans: the second, the last, and some in between. */
 const SPANS_MIN = 5
 
-/** Returns the length of a span: one minute, or less if the soak is shorter than five minutes. */
+/** Returns a span's length: a minute, or a fifth of a short soak. */
 export const spanSecondsOf = (soakSeconds: number): number => Math.min(MINUTE_S, soakSeconds / SPANS_MIN)
 
 interface SoakRecord {
@@ -96,7 +94,7 @@ interface SoakRecord {
   readonly spans: readonly SpanLatencies[]
 }
 
-/** Returns the rows. Omits an incomplete last span, because it can't be compared with a complete one. */
+/** Returns the rows, without an incomplete last one. */
 export function rowsOf({ seconds, startMs, samples, spans }: SoakRecord): SoakRow[] {
   const spanSeconds = spanSecondsOf(seconds)
   return Array.from({ length: Math.floor(seconds / spanSeconds) }, (_, i) => {
@@ -126,32 +124,28 @@ function mostBytes(samples: readonly SoakSample[]): Record<string, number> {
   return bytes
 }
 
-/** The maximum ratio of the latency in the last span to that in the second. */
+/** The maximum ratio of the last span's latency to the second's. */
 const SLOWER_MAX = 1.5
-/** The maximum ratio of the broker's memory in the last span to that in the second. The runtime returns memory late. */
+/** The maximum ratio of the last span's memory to the second's. The runtime returns memory late. */
 const FATTER_MAX = 1.25
 const MEMORY_SLACK_MB = 32
-/** In a span of seconds, one slow fsync affects more than one percent of the messages. */
+/** The latency that one slow fsync may add to a span of seconds. */
 const SHORT_SLACK_MS = 50
-/** In a short soak, the runtime is still warming up during the second span. */
+/** The memory that a runtime's warm-up may add in a short soak. */
 const SHORT_SLACK_MB = 64
-/**
- * The bytes that each message may leave behind in a short soak: there is no vacuum, so dead rows and index entries
- * remain.
- */
+/** The bytes that a message may leave in a short soak without a vacuum. */
 const SHORT_BYTES_EACH = 2_000
 const SHORT_DEAD_EACH = 5
-/** The maximum growth of a table. It allows for a vacuum that starts a little later than the last one. */
+/** The maximum growth of a table, for a vacuum that is a little late. */
 const LARGER_MAX = 1.25
 const BYTES_SLACK = 1024 * 1024
-/** The maximum growth of the number of dead rows, which accumulate between two vacuums. */
+/** The maximum growth of dead rows between two vacuums. */
 const DEADER_MAX = 2
 const DEAD_SLACK = 10_000
 
 export function soakVerdicts(rows: readonly SoakRow[], hold: Hold | null): SoakVerdict[] {
   const [second, last] = [rows[1]!, rows.at(-1)!]
-  // The queue reuses but never returns the space that it took while a snapshot was held. Afterwards, it must not grow
-  // any more.
+  // Space taken under a snapshot is reused but never returned, so compare with the first span afterwards.
   const settled = hold ? (rows.find(({ fromSeconds }) => fromSeconds >= hold.toSeconds) ?? last) : second
   return [
     latencyVerdict(second, last),
@@ -184,7 +178,7 @@ function memoryVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
   return { isMet, sentence: `${sentence} (at most ${FATTER_MAX} times as much and ${slackMb} MB)` }
 }
 
-/** Returns whether spans are shorter than a minute. The second span begins where the first one ends. */
+/** Returns whether spans are shorter than a minute. */
 const isShort = ({ fromSeconds }: SoakRow): boolean => fromSeconds < MINUTE_S
 const spanOf = (second: SoakRow): string => (isShort(second) ? `${figure(second.fromSeconds)} s` : 'minute')
 
@@ -210,7 +204,7 @@ function deadVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
   return { isMet, sentence }
 }
 
-/** Reports the growth of the ledger without judging it, because the ledger grows for a day by design. */
+/** Reports the ledger's growth without judging it, because it grows for a day by design. */
 function ledgerNote(second: SoakRow, last: SoakRow): SoakVerdict {
   const sizeIn = (row: SoakRow) =>
     Object.entries(row.bytes).reduce((sum, [name, bytes]) => sum + (isLedger(name) ? bytes : 0), 0)
@@ -224,9 +218,9 @@ const isLedger = (name: string): boolean => name.startsWith('dedupe_ledger')
 
 const megabytes = (bytes: number): string => `${figure(bytes / 1e6)} MB`
 
-/** The minimum size of a tenth. The rate of a smaller one would be meaningless. */
+/** The minimum size of a tenth, below which its rate means nothing. */
 const TENTH_MIN = 1_000
-/** The minimum ratio of the rate in a drain's slowest tenth to that in its fastest. */
+/** The minimum ratio of a drain's slowest tenth to its fastest. */
 const TENTHS_RATIO_MIN = 0.85
 
 /** The rates of a drain after its warm-up. */

@@ -1,6 +1,6 @@
 /**
- * Runs an open loop for minutes or hours, and regularly samples storage and broker. In the middle of the run, another
- * database session may hold a snapshot. A backlog may wait for absent peers.
+ * Runs an open loop for minutes or hours, and samples storage and broker, optionally with a held snapshot and a
+ * backlog.
  */
 
 import { join } from 'node:path'
@@ -44,9 +44,9 @@ import {
 
 export interface SoakOptions {
   readonly seconds: number
-  /** How many seconds another database session holds a snapshot in the middle of the run. */
+  /** How long another session holds a snapshot in the middle of the run. */
   readonly holdSeconds: number | null
-  /** The number of messages that wait for absent peers. */
+  /** The number of messages for absent peers. */
   readonly backlog: number
 }
 
@@ -61,7 +61,7 @@ export interface SoakOutcome {
   readonly figures: SoakFigures
 }
 
-/** The maximum length of the run without a backlog that precedes the soak. Only its second half counts. */
+/** The maximum length of the run before the soak, of which the second half counts. */
 const ALONE_SECONDS = 60
 
 export async function runSoak(context: RunContext, setup: SoakSetup, teardown: Teardown): Promise<SoakOutcome> {
@@ -77,7 +77,7 @@ export async function runSoak(context: RunContext, setup: SoakSetup, teardown: T
   let holding: Promise<void> | undefined
   const onStart = () => {
     holding = hold ? keepSnapshot(target.databaseUrl, hold) : undefined
-    holding?.catch(() => undefined) // the failure is reported below
+    holding?.catch(() => undefined) // `run` reports the failure below
   }
   const outcome = await runOnce({ ...context, plan, meshes, spanMs, resting: soak.backlog, onStart }, teardown)
   const samples = monitor.stop()
@@ -98,14 +98,14 @@ export async function runSoak(context: RunContext, setup: SoakSetup, teardown: T
   return { result: resultOf(outcome, target, options), spans, figures }
 }
 
-/** Returns whether all requirements are met and the backlog arrived intact. */
+/** Returns whether all requirements are met and the backlog is intact. */
 export function isSteady({ verdicts, backlog }: SoakFigures): boolean {
   const isDrained =
     backlog === null || (backlog.delivered === backlog.messages && backlog.misdelivered + backlog.outOfOrder === 0)
   return isDrained && verdicts.every(({ isMet }) => isMet)
 }
 
-/** Runs the same load without a backlog. The first half is for warming up. */
+/** Runs the same load without a backlog, after a warm-up of the same length. */
 async function runAlone(context: RunContext, setup: SoakSetup, teardown: Teardown): Promise<Percentiles> {
   const seconds = Math.min(ALONE_SECONDS, setup.soak.seconds)
   const plan = { ...setup.plan, total: setup.plan.rate! * seconds }
@@ -136,7 +136,7 @@ class StorageMonitor {
   readonly #uncounted: number
   #isLooking = false
 
-  /** @param uncounted - deliveries that are missing from the statistics */
+  /** @param uncounted - deliveries that the statistics miss */
   constructor(target: Environment, uncounted: number) {
     this.#target = target
     this.#uncounted = uncounted
@@ -159,17 +159,14 @@ class StorageMonitor {
       const queued = queueRowsOf(relations) + this.#uncounted
       this.#samples.push({ atMs: clockMs(), relations, queued, brokerRssMb })
     } catch {
-      // The sample is then missing. If the database is unavailable, the run itself fails.
+      // A sample is then missing. The run itself fails if the database is unavailable.
     } finally {
       this.#isLooking = false
     }
   }
 }
 
-/**
- * Returns how many deliveries the statistics miss. Call while the queue does not change: the statistics are up to a
- * second late, but this count is exact.
- */
+/** Returns how many deliveries the statistics miss. The queue must not change meanwhile. */
 async function uncountedOf({ databases }: Environment): Promise<number> {
   return (await databases.countQueued(null)) - queueRowsOf(await databases.first.relations())
 }
@@ -177,7 +174,7 @@ async function uncountedOf({ databases }: Environment): Promise<number> {
 const queueRowsOf = (relations: readonly RelationFacts[]): number =>
   relations.find(({ name }) => name === 'message_queue')?.rows ?? 0
 
-/** Sealed messages that members send through the broker before they leave. Their recipients connect at the end. */
+/** Messages from members that then leave, to recipients that connect at the end. */
 class Backlog {
   readonly #context: RunContext
   readonly #plan: Plan
@@ -196,7 +193,7 @@ class Backlog {
     this.#teardown = teardown
   }
 
-  /** Stores a backlog. There are as many senders as the run has peers, and as many absent recipients. */
+  /** Stores a backlog, with as many senders and absent recipients as the run has peers. */
   static async store(context: RunContext, messages: number, meshId: MeshId, teardown: Teardown): Promise<Backlog> {
     const { options, display, target } = context
     const peers = options.peers * 2
@@ -212,7 +209,7 @@ class Backlog {
     return backlog
   }
 
-  /** Connects the absent peers and waits until they have received everything. */
+  /** Connects the absent peers, and waits until they have everything. */
   async drain(): Promise<Drained> {
     const { target, options, display } = this.#context
     const { peers } = options

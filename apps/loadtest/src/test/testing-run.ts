@@ -1,4 +1,4 @@
-/** For tests: runs the load test as a user would, with its own database and temporary folder. */
+/** Runs the load test for tests, with its own database and folder. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
@@ -13,24 +13,24 @@ export interface Ended {
   code: number | null
   out: string
   err: string
-  /** The files that remain in the folder for temporary files. */
+  /** Files left in the temporary folder. */
   left: string[]
 }
 
 export interface Running {
   pid: number
-  /** Resolves with the output so far once it contains this text, on either stream. */
+  /** Resolves with the output once it contains this text. */
   says(text: string): Promise<string>
   signal(name: NodeJS.Signals): void
   ended: Promise<Ended>
 }
 
-/** The world of one test, created before it and disposed after it. */
+/** A test's world. */
 export class LoadTestWorld {
   folder = ''
   databaseUrl = ''
   #drop: (() => Promise<void>) | undefined
-  /** Processes that a failed test may have left running. */
+  /** Processes that a failed test may have left. */
   readonly #running = new Set<ChildProcess>()
 
   constructor() {
@@ -103,10 +103,7 @@ export class LoadTestWorld {
   }
 }
 
-/**
- * Returns the running programs with this text in their environment. The programs of a run inherit its TMPDIR, which
- * they keep even as orphans.
- */
+/** Returns the running programs with this text in their environment, which orphans keep. */
 export async function programsOf(marker: string): Promise<string[]> {
   const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name))
   const found: string[] = []

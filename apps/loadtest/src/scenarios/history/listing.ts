@@ -24,7 +24,7 @@ import {
 } from '../scenario.ts'
 
 const P95_MS_MAX = 200
-/** Half a megabyte in base64, plus the JSON around it. */
+/** The maximum size of a page: half a megabyte in base64, with JSON. */
 const PAGE_BYTES_MAX = 800_000
 
 export const listing: Scenario = {
@@ -38,9 +38,9 @@ export const listing: Scenario = {
 const MEMBERS = 100
 const PAGE = 200
 const CONVERSATION = { messages: 20_000, bytes: 800 }
-/** A reader pauses between two pages. */
+/** A reader's pause between two pages. */
 const PAUSE_MS = 1_000
-/** Higher than the seq of any event. */
+/** A seq above that of any event. */
 const LAST = Number.MAX_SAFE_INTEGER
 
 interface ReadTally {
@@ -65,8 +65,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   const readers = await readersOf(sliceOf(mesh, 0, peers), target.shards[0]!)
   const paths = pathsOf(mesh.meshId)
   const tally: ReadTally = { latencies: new Latencies(), pages: 0, broken: 0, bytesMax: 0 }
-  // Requested once before: a member that opens a conversation has usually seen the list before, and the broker has been
-  // running for a while.
+  // Request once before, as a member that opens a conversation again.
   for (const reader of readers) for (const path of paths.slice(1)) await reader.read(path)
   display.step('all open it at once')
   const rounds = options.isQuick ? 1 : Math.ceil(samplesFor(95) / readers.length)
@@ -87,7 +86,7 @@ function pathsOf(meshId: string): string[] {
   return [pageBefore(LAST), pageBefore(CONVERSATION.messages - PAGE), `${mesh}/spaces/${meshId}/members`]
 }
 
-/** Measures in several rounds, because a percentile needs more samples than there are readers. */
+/** Measures in rounds, because a percentile needs more samples than readers. */
 async function openAtOnce(
   readers: readonly HttpReader[],
   { path, rounds }: { readonly path: string; readonly rounds: number },

@@ -1,6 +1,4 @@
-/**
- * In this scenario, members keep adding reactions to messages, while other members maintain the counts of each message.
- */
+/** In this scenario, members keep adding reactions to messages, while others maintain the counts. */
 
 import type { MeshAddress } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
@@ -30,9 +28,9 @@ import {
 const WRITE_P95_MS_MAX = 500
 const COUNTED_P95_MS_MAX = 3_000
 const AGGREGATE_P95_MS_MAX = 1
-/** A group has at most 256 members. */
+/** The maximum number of writers in a group of 256. */
 const WRITERS_MAX = 240
-/** The number of members that count. Each of them verifies every reaction. */
+/** The number of members that count, each of which verifies every reaction. */
 const COUNTERS = 3
 const LOOKS = 5
 const LATE_MS = 15_000
@@ -65,9 +63,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   return findingsOf(conversation, { found, share, seconds })
 }
 
-/**
- * Writes in parts and measures only between them, because a measurement verifies every reaction in the same process.
- */
+/** Writes in parts and measures in between, because measuring verifies every reaction. */
 async function writeAndLook(
   conversation: Conversation,
   { writers, seconds }: { readonly writers: number; readonly seconds: number },
@@ -91,31 +87,27 @@ const REACTIONS = ['👍', '🎉', '❤️', '🚀', '👀', '😄']
 
 interface ConversationSize {
   readonly writers: number
-  /** The number of messages that receive reactions, all at the same rate. */
+  /** The number of messages that receive reactions. */
   readonly messages: number
 }
 
-/** The cost of aggregation at a certain number of reactions. */
 interface AggregateCost {
   readonly reactions: number
   /** The largest number of reactions to one message. */
   readonly most: number
-  /** The cost for a member that receives every change: the mean over all messages. */
+  /** The mean cost per message for a member that receives every change. */
   readonly aggregateMs: number
-  /** How long a new member takes to obtain the counts of all messages. */
+  /** How long a new member takes to obtain all counts. */
   readonly openingMs: number
-  /** How long a new member takes to obtain the counts by reading every event of the history. */
+  /** How long a new member takes with every event of the history. */
   readonly historyMs: number
 }
 
-/**
- * The members of the mesh: the first ones write, the next ones receive every change, and the last one opens the counts
- * repeatedly.
- */
+/** The members: writers first, then counters, then one that opens the counts repeatedly. */
 class Conversation {
-  /** The time from when a reaction was due until it was stored. */
+  /** The time from a reaction's due time until it was stored. */
   readonly writes = new Latencies()
-  /** The time from when a reaction was due until another member had counted it. */
+  /** The time from a reaction's due time until another member had counted it. */
   readonly counted = new Latencies()
   readonly aggregates = new Latencies()
   readonly looks: AggregateCost[] = []
@@ -127,9 +119,7 @@ class Conversation {
   readonly #counters: Reactions[] = []
   readonly #newMember: State
   readonly #tampers: string[]
-  /**
-   * Reactions that the first counter has not counted yet, by message and author, with the time at which they were due.
-   */
+  /** The due times of uncounted reactions, by message and author. */
   readonly #awaited = new Map<string, Map<PeerKey, number>>()
 
   static async open(address: MeshAddress, mesh: MeshMembers, size: ConversationSize): Promise<Conversation> {
@@ -165,7 +155,7 @@ class Conversation {
     this.#tampers = parts.tampers
   }
 
-  /** Adds one reaction. Writers alternate, and each reacts to a different message each time. */
+  /** Adds a reaction. Writers alternate, and each reacts to another message each time. */
   async write(turn: number, dueAtMs: number): Promise<void> {
     const { writers, messages } = this.#size
     const [writer, round] = [turn % writers, Math.floor(turn / writers)]
@@ -182,7 +172,6 @@ class Conversation {
     }
   }
 
-  /** Makes every counter read the counts of every message. */
   aggregate(): void {
     for (const counter of this.#counters)
       for (const message of counter.targets) {
@@ -192,7 +181,6 @@ class Conversation {
       }
   }
 
-  /** Measures the current cost of aggregation. */
   async look(): Promise<void> {
     const [counter] = this.#counters as [Reactions]
     const messages = counter.targets
@@ -210,18 +198,17 @@ class Conversation {
     this.looks.push({ reactions: sum(counts), most: Math.max(0, ...counts), aggregateMs, openingMs, historyMs })
   }
 
-  /** Resolves when the first counter has counted every reaction, or after `withinMs`. */
+  /** Resolves when every reaction is counted, or after `withinMs`. */
   async allCounted(withinMs: number): Promise<void> {
     const untilMs = clockMs() + withinMs
     while (this.uncounted > 0 && clockMs() < untilMs) await Bun.sleep(20)
   }
 
-  /** Reactions that the first counter has not counted. */
   get uncounted(): number {
     return sum([...this.#awaited.values()].map(({ size }) => size))
   }
 
-  /** Returns the number of reactions that a new member counts; 0 if the broker has tampered with any. */
+  /** Returns the number of reactions that a new member counts; 0 after tampering. */
   async count(): Promise<number> {
     const opened = await openReactions(this.#newMember)
     const found = sum(countsIn(opened))

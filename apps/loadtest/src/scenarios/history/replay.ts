@@ -1,7 +1,6 @@
 /**
- * This scenario replays the whole state as of a past time, from 30 days of events. It compares the duration with the
- * time that Postgres takes to send the rows of the same query. The full form has its own database, which it restarts
- * before each response.
+ * This scenario replays the whole state as of a past time, from 30 days of events. Compares it with Postgres' time for
+ * the same rows. The full form restarts its own database before each response.
  */
 import { join } from 'node:path'
 import type { Readable } from 'node:stream'
@@ -52,12 +51,11 @@ const SIZES: readonly SpaceSize[] = [
 ]
 const SHORT: readonly SpaceSize[] = [{ entries: 5_000, bytes: 5 * MB, events: 20_000 }]
 const WARM: SpaceSize = { entries: 100, bytes: 100_000, events: 300 }
-/** Several members, because only a few requests of one member may be queued. */
+/** The number of members, because each may queue only a few requests. */
 const MEMBERS = 10
 const ROUNDS = 3
 const LIVE = { peers: 10, rate: 200 }
 
-/** A broker and its spaces, and how to restart its database. */
 interface ReplayPlace {
   readonly target: Environment
   readonly sizes: readonly SpaceSize[]
@@ -114,13 +112,13 @@ interface RefreshResult {
   readonly isComplete: boolean
 }
 
-/** Creates a snapshot a little before it is due, so that the broker does not create it later. */
+/** Creates a snapshot before it is due, so that the broker does not. */
 async function refreshSnapshot(fixture: HistoryFixture, { ref, entries }: FilledSpace): Promise<RefreshResult> {
   const startMs = performance.now()
   const options = { ...defaultSnapshotOptions, share: defaultSnapshotOptions.share * 0.9, eventsMin: 1 }
   const report = await new Snapshots(fixture.db, options, 600_000).refresh(ref)
   const seconds = (performance.now() - startMs) / 1000
-  if (report) await fixture.deleteNewestSnapshot(ref) // a replay from this snapshot would have no events to apply
+  if (report) await fixture.deleteNewestSnapshot(ref) // without this, a replay would have no events to apply
   return { seconds, isComplete: report?.rows === entries }
 }
 
@@ -130,7 +128,7 @@ const CONNECTIONS = 2
 interface ReplayRound {
   readonly space: FilledSpace
   readonly atOnce: number
-  /** A small space that is read first, because the first read includes the time to open connections and load code. */
+  /** A small space to read first, which opens connections and loads code. */
   readonly warm: FilledSpace
 }
 
@@ -143,7 +141,7 @@ interface ReadBurst {
 const ACCEPT = { records: 'application/octet-stream', lines: 'application/x-ndjson' } as const
 type HistoryForm = keyof typeof ACCEPT
 
-/** Reads the space over HTTP with several concurrent requests. */
+/** Reads the space with concurrent HTTP requests. */
 async function readBurst(
   target: Environment,
   { space, atOnce, warm }: ReplayRound,
@@ -163,7 +161,7 @@ function pathOf({ ref, at }: FilledSpace): string {
   return `/v1/meshes/${ref.meshId}/state?${query}`
 }
 
-/** Reads the same rows from Postgres with as many connections as the broker, and discards them. @returns milliseconds */
+/** Reads the same rows from Postgres with the broker's number of connections. @returns milliseconds */
 async function copyBurst({ databaseUrl }: Environment, { space, atOnce, warm }: ReplayRound): Promise<number> {
   const connections = Math.min(CONNECTIONS, atOnce)
   const sql = await openPostgresJs(databaseUrl, { connections, connection: REPLAY_SESSION })
@@ -186,8 +184,8 @@ const copyOf = ({ ref, at, base }: FilledSpace): string =>
   `copy (${stateAt({ space: ref, at, after: 0, base })}) to stdout (format binary)`
 
 /**
- * Reads a stream and discards its rows. Replaces `push`, because the driver pauses its connection while a stream is
- * full and may never resume it.
+ * Reads a stream and discards its rows. Replaces `push`, because the driver may never resume a full stream's
+ * connection.
  */
 const discard = (stream: Readable): Promise<void> =>
   new Promise((resolve, reject) => {
@@ -195,17 +193,17 @@ const discard = (stream: Readable): Promise<void> =>
       if (chunk === null) resolve()
       return true
     }
-    stream.on('end', resolve) // if all of a short stream has already arrived
+    stream.on('end', resolve) // if a short stream has already arrived
     stream.on('error', reject)
     stream.resume()
-    stream._read(0) // in case rows that arrived before this paused the connection
+    stream._read(0) // if earlier rows have paused the connection
   })
 
 interface ReplayRow {
   readonly space: FilledSpace
   readonly atOnce: number
   readonly oursMs: number
-  /** The duration of the same replay as JSON lines; null if not measured. */
+  /** The duration as JSON lines, if measured. */
   readonly linesMs: number | null
   readonly copyMs: number
   readonly firstByteMs: number
@@ -214,7 +212,7 @@ interface ReplayRow {
   readonly isWhole: boolean
 }
 
-/** Measures. Alternates between the kinds of reads, so that all run under the same conditions. */
+/** Measures the kinds of reads in alternation, under the same conditions. */
 async function measure({ display }: RunContext, place: ReplayPlace, round: ReplayRound): Promise<ReplayRow> {
   const { space, atOnce } = round
   const [ours, lines, copies]: [ReadBurst[], ReadBurst[], number[]] = [[], [], []]
@@ -249,7 +247,7 @@ interface ReplayCrowd {
   readonly isLiveClean: boolean
 }
 
-/** Measures with more readers than a published API could serve, while peers send to each other. */
+/** Measures with many readers, while peers send to each other. */
 async function measureCrowd(context: RunContext, round: ReplayRound, teardown: Teardown): Promise<ReplayCrowd> {
   const { target, options, display } = context
   const { atOnce } = round
@@ -299,8 +297,7 @@ function findingsOf(measured: ReplayFigures): Findings {
     Object.fromEntries(rows.map((row) => [`${name}${row.space.entries}x${row.atOnce}`, pick(row)]))
   return {
     headline: `${entries} entries in ${figure(largest.oursMs / 1000)} s, ${figure(ratioOf(largest))} × COPY`,
-    // A response of a few milliseconds consists mostly of request overhead, so the requirement applies only to longer
-    // ones.
+    // A short response is mostly overhead, so the requirement applies to longer ones.
     shown: isQuick ? `${figure(worst)} × of a short one` : `${figure(worst)} ×`,
     isBarJudged: !isQuick,
     sheets: [

@@ -38,7 +38,7 @@ const SENDERS = 5
 const PER_SECOND = 10
 const P95_MS_MAX = 300
 const LATE_MS = 15_000
-/** A group has at most 256 members, including the sender. */
+/** The maximum number of recipients in a group of 256. */
 const MEMBERS_MAX = 255
 
 export const httpGroupSend: Scenario = {
@@ -76,7 +76,7 @@ interface ListedGroup {
   readonly epoch: number
 }
 
-/** Creates one group per sender, with all listeners. A separate member owns the groups. */
+/** Creates a group of all listeners per sender, owned by another member. */
 async function createGroups(
   { target }: RunContext,
   { mesh, listeners, others, senders }: HttpStage,
@@ -93,7 +93,7 @@ async function createGroups(
   return groups
 }
 
-/** Returns a group as the broker lists it. @throws OperatingError `no_group` */
+/** Returns a group from the broker's list. @throws OperatingError `no_group` */
 async function listedGroup({ url, token }: HttpSender, group: GroupId): Promise<ListedGroup> {
   const response = await fetch(`${url}/v1/groups`, { headers: { authorization: `Bearer ${token}` } })
   const { groups = [] } = (await response.json()) as { readonly groups?: readonly ListedGroup[] }
@@ -102,7 +102,7 @@ async function listedGroup({ url, token }: HttpSender, group: GroupId): Promise<
   return listed
 }
 
-/** Sends a message to the group. @returns the outcome for each member; never rejects */
+/** Sends to the group. Never rejects. @returns each member's outcome */
 async function broadcast(
   { sealer, url, token }: HttpSender,
   { group, epoch }: ListedGroup,
@@ -126,9 +126,9 @@ async function broadcast(
   }
 }
 
-/** Sends broadcasts. In the ledger, each message has consecutive numbers, one per member. */
+/** Sends broadcasts. In the ledger, each has a number per member. */
 class BroadcastCrew {
-  /** The time from when a message was due until it was stored for all members. */
+  /** The time from a message's due time until it was stored for all. */
   storedMs = new Latencies()
   readonly #stage: HttpStage
   readonly #groups: readonly ListedGroup[]
@@ -151,7 +151,7 @@ class BroadcastCrew {
     return this.#stage.begin()
   }
 
-  /** Sends the first messages, whose cost is not part of the figures. */
+  /** Sends first messages, whose cost must not count. */
   async exchange(): Promise<void> {
     this.begin()
     for (let sender = 0; sender < this.#groups.length; sender++) await this.send(sender, clockMs())

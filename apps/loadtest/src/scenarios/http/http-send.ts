@@ -10,12 +10,9 @@ import type { RunContext } from '../../run/run.ts'
 import { Effort, type Findings, generatorCheck, latencyCheck, mailCheck, type Scenario, sizeOf } from '../scenario.ts'
 import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
-/** The ramp's share of the time. The other two phases share the rest. */
+/** The ramp's share of the time. */
 const RAMP = 1 / 5
-/**
- * The interval between two requests of a worker. Ten workers then make 8 requests per second, as in the published
- * report.
- */
+/** A worker's interval, for 8 requests per second of ten workers. */
 const EVERY_MS = 1_250
 const P95_MS_MAX = 300
 const ERROR_SHARE_MAX = 0.01
@@ -32,9 +29,9 @@ export const httpSend: Scenario = {
 interface Phase {
   readonly name: string
   readonly seconds: number
-  /** The interval between two requests of a worker; 0 means that each follows right after a response. */
+  /** A worker's interval; 0 for none. */
   readonly everyMs: number
-  /** Whether the workers start one by one over the whole phase. */
+  /** Whether workers start one by one over the phase. */
   readonly isRamp?: boolean
 }
 
@@ -112,7 +109,7 @@ function findingsOf(results: readonly PhaseResult[], { workers, dropped, share }
       phaseCheck(fast),
       mailCheck(isComplete, 'Every message that was confirmed as stored arrived.'),
       soundCheck(ledgers.every(({ isSound }) => isSound)),
-      // If a broker that the test has started ends, the run fails as well.
+      // A broker's end fails the run as well.
       mailCheck(dropped === 0, 'The broker did not restart.'),
       generatorCheck(share),
     ],

@@ -65,7 +65,7 @@ interface Sockets {
   /** The number of peers that received messages. */
   readonly active: number
   readonly sockets: number
-  /** The number of silent peers that were offline at the end. */
+  /** The number of silent peers offline at the end. */
   readonly missing: number
   readonly dropped: number
   readonly share: number

@@ -1,7 +1,4 @@
-/**
- * Sets up a mesh in which some peers listen in this process and others send over HTTP. Keeps a ledger of their
- * messages.
- */
+/** Sets up a mesh whose peers listen in this process or send over HTTP, with a ledger. */
 
 import { HttpSender, type RetryCount, type SealedItem } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers, type SecretKeys, sliceOf } from '@sealpost/harness/members/mesh'
@@ -19,9 +16,8 @@ import { type Check, type Graph, mailCheck, percentilesGraph } from '../scenario
 interface StageSize {
   readonly listeners: number
   readonly senders: number
-  /** The number of additional members that do nothing. */
   readonly others?: number
-  /** Whether each body goes to every listener. The ledger then has one number per listener for it. */
+  /** Whether each body goes to every listener, with a number for each. */
   readonly isToAll?: boolean
 }
 
@@ -40,15 +36,15 @@ export class HttpStage {
   readonly mesh: MeshMembers
   readonly listeners: Listeners
   readonly senders: readonly HttpSender[]
-  /** The members that neither listen nor send. */
+  /** Members that neither listen nor send. */
   readonly others: MeshMembers
-  /** The number of requests that peers repeated because the broker asked them to wait. */
+  /** The number of repeated requests. */
   readonly retries: RetryCount
   readonly #bodies: Bodies
   readonly #isToAll: boolean
   #ledger = new Ledger(clockMs())
 
-  /** Connects all listeners, and requests a token for each sender. */
+  /** Connects listeners, and requests senders' tokens. */
   static async open(context: RunContext, size: StageSize, teardown: Teardown): Promise<HttpStage> {
     const { target, display } = context
     const { listeners, senders, others = 0 } = size
@@ -86,7 +82,7 @@ export class HttpStage {
     return this.#ledger
   }
 
-  /** Starts a new ledger, whose numbers start at 0. */
+  /** Starts a new ledger. */
   begin(): { readonly ledger: Ledger; readonly startMs: number } {
     const startMs = clockMs()
     this.#ledger = new Ledger(startMs)
@@ -114,7 +110,7 @@ export class HttpStage {
     else ledger.failed(outcome)
   }
 
-  /** Sends a first message along each pair, so that both sides compute their shared key before the measurement. */
+  /** Sends along each pair, so that shared keys exist before the measurement. */
   async exchange(pairs: readonly (readonly [sender: number, listener: number])[]): Promise<void> {
     const { ledger } = this.begin()
     for (const [sender, listener] of pairs) await this.send(sender, listener)
@@ -127,11 +123,11 @@ interface ListenersSetup {
   readonly meshId: MeshId
   readonly secrets: readonly SecretKeys[]
   readonly bodies: Bodies
-  /** Called with each message. @param number - the message number, or -1 if the body is damaged */
+  /** Called with each message. @param number - -1 for a damaged body */
   readonly take: (number: number, atMs: number, listener: number) => void
 }
 
-/** The peers in this process. Each has the real SDK, and checks every byte that it receives. */
+/** Peers with the real SDK, which check every byte. */
 class Listeners {
   readonly #peers: Peer[] = []
   #dropped = 0
@@ -169,7 +165,7 @@ class Listeners {
   }
 }
 
-/** Records the messages that one process sends and receives: how often each arrived, and the latencies. */
+/** Records how often each message arrived, and the latencies. */
 export class Ledger {
   readonly ack = new Latencies()
   readonly e2e = new Latencies()
@@ -179,7 +175,7 @@ export class Ledger {
   readonly #startMs: number
   readonly #dueAtMs: number[] = []
   readonly #arrived = new Set<number>()
-  /** The latencies of the messages due in each second. */
+  /** Latencies by the second in which messages were due. */
   readonly #seconds: Latencies[] = []
   #twice = 0
   #wrong = 0
@@ -189,7 +185,7 @@ export class Ledger {
     this.#startMs = startMs
   }
 
-  /** Adds a message that is due. @returns its number, counted from 0 */
+  /** Adds a due message. @returns its number, from 0 */
   due(atMs: number): number {
     return this.#dueAtMs.push(atMs) - 1
   }
@@ -228,12 +224,12 @@ export class Ledger {
   get failedCount(): number {
     return sum(Object.values(this.failures))
   }
-  /** Returns whether every message arrived only once and undamaged. */
+  /** Whether every message arrived once and undamaged. */
   get isSound(): boolean {
     return this.#twice + this.#wrong === 0
   }
 
-  /** Resolves when this number of messages has arrived, or after `withinMs`. */
+  /** Resolves when `count` messages have arrived, or after `withinMs`. */
   async until(count: number, withinMs: number): Promise<void> {
     if (this.delivered >= count) return
     const arrived = new Promise<void>((resolve) => {

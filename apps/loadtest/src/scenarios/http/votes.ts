@@ -62,12 +62,12 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
 }
 
 interface VoteResult {
-  /** The times from a vote until both replies have arrived. */
+  /** The time from a vote until both replies. */
   readonly bothMs: Latencies
-  /** The number of replies that reported a duplicate. */
+  /** The number of duplicates reported. */
   readonly known: number
   readonly seconds: number
-  /** The number of token requests and sends that were repeated because the broker asked for that. */
+  /** The number of repeated requests. */
   readonly retries: number
   readonly share: number
 }

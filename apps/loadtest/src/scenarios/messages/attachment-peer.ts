@@ -1,7 +1,6 @@
 /**
- * Runs a peer that sends or fetches one file, in a program that may be killed at any time. The program writes a line
- * about each step before it begins the next one. Its argument is a JSON object that says what to do. `AttachmentPeer`
- * starts the program and reads its lines.
+ * Sends or fetches one file in a program that may be killed at any time. Writes a line about each step in advance. Its
+ * argument is a JSON object. `AttachmentPeer` starts it and reads its lines.
  */
 import { writeSync } from 'node:fs'
 import { type BrokerAddress, identityOf, type SecretKeys } from '@sealpost/harness/members/mesh'
@@ -26,18 +25,17 @@ export interface FileOrder extends BrokerAddress {
     | { readonly way: 'down'; readonly text: string; readonly folder: string }
 }
 
-/** `rssMb` is the highest value so far, and `baseMb` the value after the first chunk. */
+/** `rssMb`: the peak so far; `baseMb`: after the first chunk. */
 type FileLine =
   | { readonly type: 'progress'; readonly bytes: number; readonly rssMb: number; readonly baseMb: number }
-  /** `chunk`: a chunk was sent or requested. `refused`: the chunk was refused and will be repeated. */
+  /** `chunk`: sent or requested. `refused`: will be repeated. */
   | { readonly type: 'chunk' | 'refused' }
   | { readonly type: 'done'; readonly result: string }
 
-/** A run of the program. */
 export class AttachmentPeer {
-  /** The number of chunks that the peer sent or requested, without refused ones. */
+  /** The number of transferred chunks. */
   chunks = 0
-  /** How far the peer's memory has grown since the first chunk. */
+  /** The growth of the peer's memory since the first chunk. */
   grownMb = 0
   readonly #program: JsonLinesProgram<FileLine>
   readonly #watchers = new Set<() => void>()
@@ -55,14 +53,14 @@ export class AttachmentPeer {
     })
   }
 
-  /** Resolves with its result when it exits. @throws OperatingError `attachment_peer_failed` */
+  /** Resolves with the result at its exit. @throws OperatingError `attachment_peer_failed` */
   async done(): Promise<string> {
     await this.#program.ended
     if (this.#result !== null) return this.#result
     throw new OperatingError('attachment_peer_failed', 'A program that sends or fetches a file failed.')
   }
 
-  /** Resolves once this many bytes of the file are transferred, or when the program exits. */
+  /** Resolves at this many bytes, or at the exit. */
   async reached(bytes: number): Promise<void> {
     while (this.#bytes < bytes && !this.#isOver) await new Promise<void>((resolve) => this.#watchers.add(resolve))
   }
@@ -106,10 +104,7 @@ async function transfer({ task, keys, ...address }: FileOrder): Promise<string> 
   }
 }
 
-/**
- * Returns a function that writes the progress. It is first called after the first chunk, when everything that a
- * transfer needs is loaded.
- */
+/** Returns a function that writes the progress, after the first chunk has loaded everything. */
 function progressWriter(): (progress: TransferProgress) => void {
   let baseMb: number | undefined
   let peakMb = 0
@@ -123,7 +118,7 @@ function progressWriter(): (progress: TransferProgress) => void {
 const countedFetch: NonNullable<HttpOptions['fetch']> = async (url, init) => {
   if (!url.includes('/chunks/')) return fetch(url, init)
   write({ type: 'chunk' })
-  // If a download has no response, no chunk was transferred. An upload without a response may have arrived.
+  // Without a response, a download transferred nothing, but an upload may have.
   const response = await fetch(url, init).catch((error) => {
     if (init.method === 'GET') write({ type: 'refused' })
     throw error

@@ -153,10 +153,7 @@ class FileStage {
     return { gets: first.chunks + second.chunks, isSame }
   }
 
-  /**
-   * Kills a separate broker during the upload and during the download. @returns the number of chunks that were sent and
-   * requested
-   */
+  /** Kills a broker during upload and download. @returns the number of chunks sent and requested */
   async killedBroker(databaseUrl: string): Promise<{ puts: number; gets: number; isSame: boolean }> {
     const BROKER_KEY_FILE = await newBrokerKeyFile(this.#teardown)
     const env = { BROKER_KEY_FILE, PLACEMENT: 'any', SHARD_NAME: 'killed' }
@@ -171,7 +168,7 @@ class FileStage {
     return { puts: sender.chunks, gets: reader.chunks, isSame }
   }
 
-  /** Replaces the broker when the transfer is halfway. */
+  /** Replaces the broker halfway through the transfer. */
   async #killAt(peer: AttachmentPeer, broker: BrokerProgram, again: OwnBrokerOptions): Promise<BrokerProgram> {
     await peer.reached(this.#file.bytes / 2)
     broker.kill()

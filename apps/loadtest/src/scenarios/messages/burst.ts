@@ -20,15 +20,12 @@ import {
   sizeOf,
 } from '../scenario.ts'
 
-/**
- * The figures for v0.1.0 of the public project on which this design is based. There are two sources. Both measure
- * latency from the call to `send()` until the push.
- */
+/** The public project's figures for v0.1.0, from two sources. Latency is from `send()` to the push. */
 export interface EarlierRun {
-  /** The burst: 100 peers with 1,000 messages each, all called at the same time. */
+  /** The burst of 100 peers with 1,000 messages each. */
   readonly burst: {
     readonly delivered: number
-    /** The time until the last delivery. In `PUBLISHED`, the time until the run was aborted. */
+    /** The time until the last delivery or, in `PUBLISHED`, the abort. */
     readonly seconds: number
     readonly p50Ms: number
     readonly p99Ms: number
@@ -36,40 +33,37 @@ export interface EarlierRun {
     /** Null if not checked. */
     readonly outOfOrder: number | null
   }
-  /** The p99 from call to push in ms, by the number of peers, with 100 messages per peer. */
+  /** The p99 from call to push in ms, by number of peers with 100 messages each. */
   readonly sweepP99Ms: Readonly<Record<number, number>>
-  /** Acked messages that were lost when the broker was killed; null if not tested. */
+  /** Acked messages lost when the broker was killed; null if not tested. */
   readonly lostInKill: { readonly lost: number; readonly of: number } | null
 }
 
-/** Taken from the project's own report, "Broker Load Test — v0.1.0 Baseline" of 2026-04-05, measured on macOS. */
+/** From "Broker Load Test — v0.1.0 Baseline" of 2026-04-05, measured on macOS. */
 export const PUBLISHED: EarlierRun = {
   burst: { delivered: 88_778, seconds: 900, p50Ms: 12_900, p99Ms: 23_000, brokerRssMb: 1_156, outOfOrder: null },
   sweepP99Ms: { 10: 1_160, 25: 8_710, 50: 9_900, 100: 4_660 },
   lostInKill: null,
 }
 
-/** Taken from our rerun on two Linux cores, with a corrected harness. */
+/** From our rerun on two Linux cores, with a corrected harness. */
 export const RERUN: EarlierRun = {
   burst: { delivered: 100_000, seconds: 74.5, p50Ms: 21_600, p99Ms: 34_800, brokerRssMb: 1_445, outOfOrder: 425 },
   sweepP99Ms: { 10: 1_300, 50: 2_600, 100: 4_400 },
   lostInKill: { lost: 4_999, of: 5_000 },
 }
 
-/** The rate of the rerun in messages per second, because the published run did not deliver all messages. */
+/** The rerun's messages per second, because the published run did not deliver all. */
 export const RERUN_PER_SECOND = 1_372
 
-/**
- * Returns the better of both sources' figures for the next smaller number of peers that was measured, or for the
- * smallest one.
- */
+/** Returns the better source's figure for the next smaller measured number of peers. */
 export function bestSweepP99Ms(peers: number): number {
   const sizes = Object.keys(PUBLISHED.sweepP99Ms).map(Number)
   const size = sizes.findLast((each) => each <= peers) ?? sizes[0]!
   return Math.min(PUBLISHED.sweepP99Ms[size]!, RERUN.sweepP99Ms[size] ?? Infinity)
 }
 
-/** The rerun had the higher rate, and the published run the lower p99. */
+/** The rerun has the higher rate, the published run the lower p99. */
 const BEST = { perSecond: RERUN_PER_SECOND, p99Ms: PUBLISHED.burst.p99Ms }
 
 export const burst: Scenario = {
@@ -133,7 +127,7 @@ async function runSweep(context: RunContext, teardown: Teardown): Promise<Findin
   return sweepFindings(results)
 }
 
-/** Returns the sizes of the sweep. The short form omits those between the smallest and the largest. */
+/** Returns the sweep's sizes; the short form has only the smallest and largest. */
 function sizesOf(context: RunContext): readonly number[] {
   const most = SWEEP_PEERS.at(-1)!
   const { peers } = sizeOf(context, { peers: most, seconds: 0 }, { peers: most, seconds: 0 })

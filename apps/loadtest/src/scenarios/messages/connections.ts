@@ -1,7 +1,4 @@
-/**
- * This scenario opens many connections to one broker in steps. They stay open, send to each other, partly reconnect,
- * and close.
- */
+/** This scenario opens many connections in steps, which send to each other, partly reconnect, and close. */
 
 import type { ProcessFacts } from '@sealpost/harness/programs/machine'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -29,11 +26,11 @@ const TALKERS = 100
 const RATE = 1_000
 const CHURN_SHARE = 0.1
 const KB_EACH_MAX = 20
-/** With fewer peers, their memory is smaller than the runtime's own fluctuations. */
+/** The number of peers below which the runtime's fluctuations exceed their memory. */
 const MEASURABLE = 1_000
 const P99_MS_MAX = 50
 const LEAVE_WITHIN_MS = 15_000
-/** The runtime itself opens some descriptors, for timers and threads. */
+/** The number of descriptors that the runtime opens for timers and threads. */
 const DESCRIPTORS_SPARE = 8
 
 export const connections: Scenario = {
@@ -92,7 +89,7 @@ async function grow({ display, target }: RunContext, idle: IdlePeers, to: number
   return { peers: to, connected, seconds: (performance.now() - startMs) / 1000, broker: brokerFacts(target) }
 }
 
-/** Makes another hundred peers send to each other while the others are connected. */
+/** Makes another hundred peers send to each other. */
 async function talkAmong(
   context: RunContext,
   { peers, seconds }: { readonly peers: number; readonly seconds: number },
@@ -103,7 +100,7 @@ async function talkAmong(
   return result
 }
 
-/** Waits until the descriptors are free. The kernel frees them a moment after the last connection closed. */
+/** Waits until the kernel has freed the descriptors. */
 async function untilGone({ target }: RunContext, before: ProcessFacts): Promise<ProcessFacts> {
   const giveUpMs = performance.now() + LEAVE_WITHIN_MS
   for (;;) {

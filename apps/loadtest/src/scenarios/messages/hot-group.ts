@@ -1,7 +1,4 @@
-/**
- * In this scenario, everyone writes to one group and, in alternation, to ten groups of the same members. It shows
- * whether one group is a bottleneck.
- */
+/** This scenario compares one group with ten of the same members, to show whether one is a bottleneck. */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
@@ -35,11 +32,11 @@ const QUICK_ROUNDS = 1
 /** The time limit of a turn. */
 const TURN_WITHIN_MS = 60_000
 
-/** One side: with one group, or with ten. Its members stay connected during all turns. */
+/** The side with one group or with ten, whose members stay connected. */
 class GroupSide {
   readonly name: string
   readonly seconds: number[] = []
-  /** The times from a send until it is stored for all members. */
+  /** The time until each send is stored for all members. */
   readonly stored = new Latencies()
   isComplete = true
   readonly crew: GroupCrew
@@ -72,7 +69,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   const effort = new Effort()
   const hot = await openSide(context, { members, groups: 1 }, teardown)
   const spread = await openSide(context, { members, groups: GROUPS }, teardown)
-  // The order ABBA exposes both sides equally to changes in the machine's speed and to after-effects of earlier turns.
+  // ABBA exposes both sides equally to changes of speed and after-effects.
   const order = Array.from({ length: rounds }, () => [hot, spread, spread, hot]).flat()
   for (const [i, side] of order.entries()) {
     display.step(`${members} members of ${side.name}, turn ${i + 1} of ${order.length}`)
@@ -97,7 +94,7 @@ async function openSide(
   return side
 }
 
-/** Returns, for each round of four turns, the time with one group divided by the time with ten groups. */
+/** Returns the ratio of one group's time to ten groups', for each round of four turns. */
 export function ratiosOf(hot: readonly number[], spread: readonly number[]): number[] {
   const rounds = Math.floor(Math.min(hot.length, spread.length) / 2)
   const sumOf = (seconds: readonly number[], round: number) => seconds[2 * round]! + seconds[2 * round + 1]!

@@ -1,7 +1,6 @@
 /**
- * This scenario runs smaller forms of all other workloads concurrently on one broker, except `attachments`, which kills
- * brokers. In addition, one peer sends all the time. Speed is reported without a requirement. The requirements are that
- * no message is lost or duplicated, and that a send succeeds in every second.
+ * This scenario runs all other workloads but `attachments` concurrently in smaller forms, and another sender. It
+ * requires that no message is lost or duplicated, and a send succeeds in every second; speed is only reported.
  */
 
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -49,7 +48,7 @@ interface MixedPart {
   readonly scenario: Scenario
   readonly peers: number
   readonly messages?: number
-  /** Messages per second, for all peers together. */
+  /** Messages per second of all peers. */
   readonly rate?: number
 }
 
@@ -101,7 +100,7 @@ interface PartSetup {
   readonly untilMs: number
 }
 
-/** Runs one workload, and repeats it if it ends early. */
+/** Runs a workload, repeatedly if it ends early. */
 async function runPart(
   context: RunContext,
   { part, seconds, untilMs }: PartSetup,
@@ -122,7 +121,7 @@ async function runPart(
 
 const silent: Display = { step: () => undefined, begin: () => undefined, update: () => undefined, end: () => undefined }
 
-/** Sends to one listener all the time, and records for each second whether a send succeeded. */
+/** Sends to one listener, and records in which seconds a send succeeded. */
 class SendProbe {
   readonly #stage: HttpStage
   readonly #good = new Set<number>()
@@ -137,7 +136,7 @@ class SendProbe {
     return this.#stage.exchange([[0, 0]])
   }
 
-  /** Sends. Resolves after `end`, once all sends were answered and all messages have arrived. */
+  /** Sends until `end`. Resolves once everything is answered and has arrived. */
   async begin(): Promise<void> {
     const { ledger, startMs } = this.#stage.begin()
     this.#startMs = startMs
@@ -157,7 +156,7 @@ class SendProbe {
     if (ledger.failedCount === before) this.#good.add(Math.floor((clockMs() - this.#startMs) / 1000))
   }
 
-  /** Returns the result, of whole seconds only. */
+  /** Returns the result for whole seconds. */
   result() {
     const { ledger } = this.#stage
     const { sent, delivered, failedCount, ack, graph } = ledger
