@@ -1,7 +1,5 @@
 /**
- * Defines the state that the parts of an engine share: meshes, their peers and pools, and authenticated sessions. The
- * classes here keep the state consistent; the modules in `send/`, `deliver/`, `pools/` and the other folders make the
- * decisions.
+ * Defines the state that the parts of an engine share: meshes, their peers and pools, and authenticated sessions.
  */
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -138,7 +136,7 @@ export class Mesh {
 
   groupSeen(groupId: GroupId, epoch: number, nowMs: Millis): boolean {
     const before = this.groupEpoch(groupId)
-    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // Most entries would be ids of unknown groups, so clear them all.
+    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // mostly ids of unknown groups
     this.groups.set(groupId, { epoch: Math.max(before, epoch), goodUntilMs: nowMs + GOOD_FOR_MS })
     return epoch > before
   }

@@ -130,7 +130,6 @@ with held as materialized (
 )
 select true as is_done from held`
 
-
 /**
  * Locks spaces, so that `WRITE_ENTRIES` in the same transaction sees the results of earlier writers, and `seq` follows
  * the commit order. `$1 $2`: their meshes and ids, in an order that all shards share. Reads: the primary key of space.

@@ -150,6 +150,7 @@ function parse(text: string): Record<string, unknown> {
 const readFields = ({ body }: FrameKind, json: unknown): Record<string, unknown> =>
   jsonField(body.shape).read(json) as Record<string, unknown>
 
+/** Both functions check the value. @throws Malformed */
 interface JsonField {
   read(json: unknown): unknown
   write(value: unknown): unknown

@@ -1,8 +1,3 @@
-import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto'
-import { openDatabase, parseDatabaseUrl } from '@sealpost/pg'
-import { OperatingError } from '@sealpost/std'
-import { migrate } from './migrate.ts'
-
 /**
  * Defines the privileges of the database roles, which have no logins of their own: `_owner` runs migrations, `_broker`
  * is for brokers, `_admin` is for `sealpost dead` and for enrolling first members, `_monitor` may count rows, `_backup`
@@ -12,6 +7,10 @@ import { migrate } from './migrate.ts'
  * An embedded server needs no roles: the user who runs it owns its files anyway, and one of them contains the password
  * of its only account.
  */
+import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto'
+import { openDatabase, parseDatabaseUrl } from '@sealpost/pg'
+import { OperatingError } from '@sealpost/std'
+import { migrate } from './migrate.ts'
 
 const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_holder, lease_until, attempts, strikes, first_strike_at'
 /** All columns except envelopes and users' texts. */

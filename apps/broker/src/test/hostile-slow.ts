@@ -20,7 +20,7 @@ export const slowRows = hostileRows([
   ['H71', 'a body sent byte by byte', drippedBody, 'closed'],
   ['H90', 'a member that vanished', vanished, '4440 heartbeat_missed'],
   ['H91', 'a member that vanished while messages arrive for it', vanishedUnderMail, '4440 heartbeat_missed, its mail in the next session'],
-]) // Sends the beginning, then single letters, until the broker disconnects.
+]) // biome-ignore format: a table
 
 /** Sends the beginning, then a single letter at intervals, until the broker disconnects. */
 function dripped(beginning: (arena: Arena) => string, everyMs: Millis = DRIP_EVERY_MS): Act {

@@ -153,7 +153,7 @@ ${examples('DATABASE_URL=postgres://… sealpost broker', 'DATABASE_URL=postgres
           ...(printConfig ? ['--print-config'] : []),
           ...(health ? ['--health'] : []),
         ]
-        process.execve!(command[0]!, command) // replaces this process, so that signals and the exit code are the broker's
+        process.execve!(command[0]!, command) // signals and the exit code are then the broker's
       }),
     )
 }

@@ -96,6 +96,7 @@ export class McpInbox {
     this.#close(messageIds, (message) => message.reject(reason))
   }
 
+  /** @throws OperatingError `message_unknown` */
   find(messageId: string): UnsettledMessage {
     return this.#findAll([messageId])[0]!
   }

@@ -1,8 +1,4 @@
-/**
- * Returns the key of an argument: a fingerprint, a pinned name, `PERSON/LABEL` for a device, or another name, which is
- * looked up within `withinMs` and pinned.
- * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and the errors of `callPeer`
- */
+/** Resolves recipients named on the command line, and defines the commands that groups and pools share. */
 
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { MemberEntry, PeerKey } from '@sealpost/sdk'
@@ -16,9 +12,8 @@ import { callPeer, type PeerSession } from '../session/peer-session.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 
 /**
- * Returns the key that an argument identifies. A fingerprint always identifies its key and is never a name. A pinned
- * name identifies its key, regardless of what the directory returns; any other name is looked up once, within
- * `withinMs`, and pinned. `PERSON/LABEL` is a device.
+ * Returns the key of an argument: a fingerprint, a pinned name, `PERSON/LABEL` for a device, or another name, which is
+ * looked up within `withinMs` and pinned.
  * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and the errors of `callPeer`
  */
 export async function resolveRecipient(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {

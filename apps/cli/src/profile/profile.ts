@@ -352,6 +352,7 @@ export class Profile {
     throw new OperatingError('key_file_wrong_kind', `The file ${this.keyFile} is not the key file of a peer.`)
   }
 
+  /** @throws OperatingError `not_joined` */
   async readMembership(): Promise<Membership> {
     const membership = await this.findMembership()
     if (membership) return membership

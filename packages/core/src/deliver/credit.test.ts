@@ -176,7 +176,7 @@ test('later checks may skip ids that a scan of the whole queue covered', () => {
   expect(credit.scannedUpTo(known(4), 0)).toBe(0) // unknown until the claim has returned
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.scannedUpTo(known(4), 0)).toBe(70)
-  expect(credit.scannedUpTo(known(6), 0)).toBe(0) // mail that the peer sent through another shard may have arrived since the scan
+  expect(credit.scannedUpTo(known(6), 0)).toBe(0) // mail sent through another shard may have arrived
 })
 
 test.each(['brought all it may', 'was cut short by a fence', 'went before something was given back'])(

@@ -410,7 +410,7 @@ type Stored = Extract<AppendOutcome, { status: 'stored' }>
 
 function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): readonly Delivery[] {
   if (parked.length === 0) return claimed
-  return [...parked, ...claimed].sort(byPlace) // pushes a delivery in both lists with the attempt number of the parked one
+  return [...parked, ...claimed].sort(byPlace) // parked ones first: their attempt number counts
 }
 
 const epochOf = (live: LiveSession, { pool }: Pick<Unsettled, 'pool'>): number =>

@@ -122,7 +122,6 @@ function readOrNull(text: string): Invite | null {
   }
 }
 
-
 /**
  * Removes the invite from the address, so that neither the history nor shared links contain it. As the fragment, it
  * reaches no server.

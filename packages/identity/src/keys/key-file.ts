@@ -119,7 +119,6 @@ async function keyOf(passphrase: string, { salt, passes, memoryKib }: LockHeader
   return sumo.crypto_pwhash(32, secret, fromHex(salt), passes, bytes, sumo.crypto_pwhash_ALG_ARGON2ID13)
 }
 
-
 /** The mesh and broker where a peer is enrolled, from its invite. */
 interface KeyFileEnrolment {
   readonly meshId: MeshId
@@ -419,7 +418,6 @@ function exposure(path: string) {
     message: `Other users can access the key file ${path}. Run chmod 600 on it, and treat its keys as compromised.`,
   } as const
 }
-
 
 /** How long former box keys are kept: more than a message may live and a sender needs to learn the new key. */
 const KEPT_MS = 60 * 24 * 3600_000

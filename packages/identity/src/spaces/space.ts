@@ -121,7 +121,6 @@ function spaceFields(space: SpaceFields): Uint8Array {
   ])
 }
 
-
 /** The space and epoch to which a key is bound. */
 export interface KeyScope {
   readonly meshId: MeshId
@@ -133,7 +132,7 @@ const SPACE_KEY_BYTES = 32
 /** The maximum epoch: a database `integer`. */
 export const KEY_EPOCH_MAX = 2 ** 31 - 1
 
-/** Generates a name key or a space key. */
+/** Generates a name key, with which the keys of entries are hashed, or the space key of one epoch. */
 export const newSpaceKey = (): Uint8Array => crypto.getRandomValues(new Uint8Array(SPACE_KEY_BYTES))
 
 /** Returns the keyed BLAKE2b-256 of the key's UTF-8 under the name key, as 64 hex digits. */

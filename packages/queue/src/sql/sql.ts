@@ -7,6 +7,9 @@
  * scan and join except nested loops over indexes (`SESSION`). Rows are looked up in a `lateral (… offset 0)`, which the
  * planner can't turn into a walk over the whole index. A change first finds its rows and then names them by `ctid`.
  *
+ * A commit is a transaction of these steps, sent in one write: `SETTLE`, then for appends `ADMIT`, `COPY_QUEUE` and
+ * `COPY_LEDGER`, or `STORE_ONE` for each of a few appends.
+ *
  * Many rows are sent as a few arrays. All envelopes of a checked commit are one `bytea`, which the statement splits,
  * because parsing 1,000 separate values costs twice as much.
  */
@@ -47,11 +50,6 @@ export const SESSION = {
   jit: 'off',
   plan_cache_mode: 'force_generic_plan',
 } as const
-
-/**
- * A commit is a transaction of these steps, sent in one write: `SETTLE`, then for appends `ADMIT`, `COPY_QUEUE` and
- * `COPY_LEDGER`, or `STORE_ONE` for each of a few appends. The shard chooses the ids, leases and times.
- */
 
 /** Settled deliveries, with one range of `ids` for each lane. Walks: message_queue's primary key. */
 const SETTLED = 'meshes uuid[], recipients int[], priorities smallint[], firsts int[], lasts int[], ids bigint[]'

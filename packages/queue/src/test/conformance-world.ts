@@ -1,4 +1,3 @@
-
 import {
   ANY_ID,
   type Append,

@@ -161,7 +161,6 @@ export const snapshotEntry = pgTable(
   ],
 )
 
-
 /** Files that envelopes refer to. Their names, types and keys are sealed. Chunks may be in an S3 store instead. */
 export const attachment = pgTable(
   'attachment',

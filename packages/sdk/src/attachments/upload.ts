@@ -55,13 +55,10 @@ export interface AttachmentBroker {
 }
 
 /**
- * Keeps the state that an upload needs to resume in a later process: the key, and the hash of every chunk that may have
- * left this process, which is written before the chunk leaves. A chunk is sealed again under the same key, so changed
- * bytes must never be sent: two plaintexts under one key stream reveal both. The log contains the key to the file, so
- * protect it like the file itself.
+ * Where an application keeps the log of an upload, such as a small file or a record in IndexedDB: the key, and the hash
+ * of every chunk that may have left this process. Under the same key, changed bytes must never be sent: two plaintexts
+ * under one key stream reveal both. Protect the log like the file, because it contains the key.
  */
-
-/** Where an application keeps the log of an upload: a small file, or a record in IndexedDB. */
 export interface UploadLog {
   /** Returns everything that was written; null if there is nothing. */
   read(): Promise<Uint8Array | null>

@@ -215,11 +215,6 @@ function addressOf(url: string, from: ShardAddress['from'], certificate?: Uint8A
 const isSame = (some: readonly ShardAddress[], others: readonly ShardAddress[]): boolean =>
   some.length === others.length && some.every(({ url }, i) => url === others[i]!.url)
 
-/**
- * Recognizes brokers whose TLS certificate the platform does not trust. In a browser, such a failure looks like a lost
- * connection.
- */
-
 /** The close code for a failed TLS handshake (RFC 6455). No broker can send this number. */
 export const TLS_FAILED = 1015
 
@@ -245,8 +240,6 @@ export const certificateUntrusted = (trouble: string): SealpostError =>
     `This machine does not trust the broker's TLS certificate (${trouble}). Set NODE_EXTRA_CA_CERTS to a file with its certificate authority.`,
   )
 
-/** Checks the key that signs a greeting: the pinned key, or a shard's key that the pinned key certifies. */
-
 /**
  * `wrong_key`: the server has another key and no certificate. `proof_forged`: the server does not have the key in its
  * greeting.
@@ -262,6 +255,7 @@ interface Claimant {
   readonly nowMs: Millis
 }
 
+/** Checks the key that signs a greeting: the pinned key, or a shard's key that the pinned key certifies. */
 export function judgeKey(
   { pinned, brokerKey, authority, certificate, nowMs }: Claimant,
   check: typeof checkShardCertificate,

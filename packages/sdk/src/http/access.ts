@@ -131,12 +131,6 @@ export function bytesOf(text: unknown): Uint8Array {
   }
 }
 
-/**
- * Manages the addresses of one mesh for requests over HTTP. Requests go to one address until it fails, then to the next
- * one. Each address has its own token, because a token is sent only to a broker that has proven the pinned key at that
- * address.
- */
-
 export type FetchLike = (url: string, init: RequestInit) => Promise<Response>
 
 export class HttpAddress<Token> {
@@ -152,6 +146,10 @@ export class HttpAddress<Token> {
   }
 }
 
+/**
+ * The addresses of a mesh over HTTP. Requests go to one until it fails. Each has its own token, because a token is only
+ * sent to a broker that has proven the pinned key at that address.
+ */
 export class HttpAddresses<Token> {
   readonly #all: readonly HttpAddress<Token>[]
   #at = 0

@@ -121,12 +121,6 @@ function isPromise(answer: unknown): answer is PromiseLike<unknown> {
   return typeof (answer as PromiseLike<unknown> | undefined)?.then === 'function'
 }
 
-/**
- * Tracks deliveries that were returned to the broker because they could not be opened yet. Later deliveries in the same
- * lane are deferred behind them; otherwise, the first message of a lane could be handed out after the second (P6). Pure
- * and synchronous.
- */
-
 /** A delivery and its lane, in which ids ascend in the order of acceptance. */
 interface LaneDelivery {
   readonly id: DeliveryId
@@ -152,6 +146,11 @@ export const BEHIND_MAX_MS = 120_000
  */
 const AGAIN_MS = 1_000
 
+/**
+ * Tracks deliveries that were returned to the broker because they could not be opened yet. Later deliveries in the same
+ * lane are deferred behind them; otherwise, the first message of a lane could be handed out after the second (P6). Pure
+ * and synchronous.
+ */
 export class Deferrals {
   readonly #senders = new Map<PeerKey, Map<DeliveryId, Deferral>>()
 

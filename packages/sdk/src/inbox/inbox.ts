@@ -258,16 +258,15 @@ const looseKey = (sender: PeerKey, envelopeId: EnvelopeId) => `loose ${sender} $
 const isInboxRecord = (record: StoreRecord): record is InboxRecord =>
   record.kind === 'mark' || record.kind === 'loose' || record.kind === 'rejected'
 
-/**
- * Extends the leases of messages: on request, and after half of the lease while the application works on them, so that
- * a handler may take minutes without a failed attempt.
- */
-
 /** The maximum extension that the broker accepts. */
 const EXTEND_MS_MAX = 240_000
 /** The minimum lease, because a broker that sends 0 would cause an endless stream of extensions. */
 const LEASE_MS_MIN = 20
 
+/**
+ * Extends the leases of messages: on request, and after half of the lease while the application works on them, so that
+ * a handler may take minutes without a failed attempt.
+ */
 export class Leases {
   /** The tracked messages, each with the time of its next extension. */
   readonly #held = new Map<Message, Millis>()
@@ -340,8 +339,6 @@ export class Leases {
   }
 }
 
-/** Passes each receipt for the messages of this peer to the application once. */
-
 /** A receipt, as the broker reports it. No peer signs it. */
 export interface DeliveryReceipt {
   readonly envelopeId: EnvelopeId
@@ -354,6 +351,7 @@ export interface DeliveryReceipt {
 
 const REPORTED_MAX = 4_096
 
+/** Passes each receipt for the messages of this peer to the application once. */
 export class Receipts {
   readonly #reported = new Set<string>()
 

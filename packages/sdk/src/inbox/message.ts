@@ -106,6 +106,7 @@ export class Message {
   readonly stream: StreamPosition | null
   /** @internal */
   readonly headerHash: Uint8Array | null
+  /** @internal */
   deliveryId: DeliveryId
   /** @internal The session in which the newest push arrived. */
   sessionNo: number

@@ -132,16 +132,15 @@ export class ReorderBuffer<M extends InLane> {
 const laneOf = ({ sender, priority }: InLane): string => sender + priority
 
 /**
- * Tracks the seen numbers of one stream as ranges. A stream without gaps is a single range of any length. Numbers
- * before the first one seen are unknown, because an earlier process may have handled them, so each counts as new once.
- */
-
-/**
  * The maximum number of ranges. A recipient's queue holds 10,000 messages by default, so more gaps can't occur; the
  * oldest then counts as seen.
  */
 const RANGES_MAX = 16_384
 
+/**
+ * Tracks the seen numbers of one stream as ranges. A stream without gaps is a single range of any length. Numbers
+ * before the first one seen are unknown, because an earlier process may have handled them, so each counts as new once.
+ */
 export class SequenceTracker {
   /** Alternating first and last numbers of the ranges: ascending, inclusive and never adjacent. */
   readonly #ranges: number[]
@@ -228,15 +227,14 @@ export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined 
   return oldest
 }
 
+/** `taken`: another envelope has the position. `forked`: the envelope does not follow the one received before it. */
+type ChainVerdict = 'sound' | 'taken' | 'forked'
+
 /**
  * Tracks the newest link of one stream. Each envelope contains the hash of the previous header, so two envelopes for
  * one position are detected. They mean that someone has stolen a box key and writes in its owner's name, or that the
  * sender was restored from a copy. Only messages that this process received are tracked.
  */
-
-/** `taken`: another envelope has the position. `forked`: the envelope does not follow the one received before it. */
-type ChainVerdict = 'sound' | 'taken' | 'forked'
-
 export class HashChain {
   #seq = 0
   #hash: Uint8Array | null = null

@@ -105,6 +105,7 @@ export class StateEntry {
     this.atUs = fields.atUs
   }
 
+  /** @example const text = entry.text() */
   text(): string {
     return decoder.decode(this.value)
   }

@@ -104,11 +104,6 @@ export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): 
   )
 }
 
-/**
- * Rotations of identity keys. The member keeps its number, role, name, consent, devices and mail; its tokens are
- * deleted.
- */
-
 /** A rotation whose signatures the caller has verified, including the binding's. */
 interface VerifiedIdentityRotation {
   readonly former: PeerKey

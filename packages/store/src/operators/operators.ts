@@ -65,11 +65,6 @@ export function listAudit(
   )
 }
 
-/**
- * Manages operators' tokens, `spa_<id>_<secret>`. A token is found by its id, and its secret is compared in constant
- * time. Only a client of the database creates tokens, never a broker, so that a compromised broker can't create any.
- */
-
 /** `operate` includes `read`. */
 export const ADMIN_SCOPES = ['read', 'operate'] as const
 export type AdminScope = (typeof ADMIN_SCOPES)[number]
