@@ -235,6 +235,10 @@ const BYTES_MAX = 4 * 1024 * 1024
 const NO_BODY = new Uint8Array(0)
 const nobody = (): void => undefined
 
+/**
+ * Returns the message without its body and the sender's callbacks, which would otherwise stay in memory as long as the
+ * sealed bytes.
+ */
 function withoutBody({ to, priority, ttlSeconds, terms, note, bodyId, message }: OutgoingMessage): OutgoingMessage {
   const kept = { to, priority, ttlSeconds, terms, note, bodyId, body: NO_BODY, accepted: nobody, refused: nobody }
   return message ? { ...kept, message } : kept
@@ -412,7 +416,7 @@ export function chunksOf<T>(items: T[], max: number): T[][] {
   return Array.from({ length: Math.ceil(items.length / max) }, (_, i) => items.slice(i * max, (i + 1) * max))
 }
 
-/** Sets a message's terms for the broker and its sealed note. */
+/** Options of a message. Some are sent to the broker, and others are sealed with the body. */
 export interface SendOptions {
   /** Default: `next`. */
   readonly priority?: Priority
@@ -436,7 +440,7 @@ export interface SendOptions {
   readonly attachment?: string
   /** How often this conversation has passed from peer to peer; `reply` increments it. Default: 0. */
   readonly hops?: number
-  /** Declines automatic replies. */
+  /** Declines replies that no person wrote. */
   readonly noAutoReply?: boolean
   /** Whether the message is refused with `no_responder` if the recipient has no session. */
   readonly ifOnline?: boolean
@@ -453,7 +457,10 @@ export function postTermsOf(to: PeerKey, options: SendOptions, note?: Note): Out
   return { to, priority, ttlSeconds, terms: sendTermsOf(options), note: whole }
 }
 
-/** Returns the terms for the broker. Without any, returns undefined: the message is then a plain `send`. */
+/**
+ * Returns the terms for the broker; undefined without such options, because the message is then sent with the plain
+ * `send`.
+ */
 function sendTermsOf(options: SendOptions): SendTerms | undefined {
   const { receipts = 'none', thread = NO_THREAD, hops = 0, noAutoReply = false, ifOnline = false } = options
   const notBeforeMs = options.notBefore === undefined ? 0 : Number(options.notBefore)
