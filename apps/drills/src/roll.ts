@@ -14,9 +14,9 @@ interface RollResult extends TrafficResult {
     readonly longestSendMs: Millis
     /** The number of peers on the killed broker. */
     readonly peers: number
-    /** The time until half of them had a session again. */
+    /** The time until half of these peers had a session again. */
     readonly halfServedMs: Millis
-    /** The time until all of them had a session again. */
+    /** The time until all these peers had a session again. */
     readonly allServedMs: Millis
   }
 }

@@ -39,7 +39,7 @@ export interface Fault {
   ends(): void
 }
 
-/** Returns the error of a fault without effect, because the run proves nothing. */
+/** Returns the error for a fault without effect, whose run proves nothing. */
 export const missed = (sentence: string) => new OperatingError('fault_missed', sentence)
 
 const FAULT_MS_MIN = 1500

@@ -80,7 +80,7 @@ export type OpenBusTransport = (events: BusTransportEvents) => BusTransport
 
 /** The pause between two sends, which do not overlap, so that a slow transport sends larger batches. */
 const BATCH_MS: Millis = 2
-/** The maximum number of hints that wait while the bus is down: a few megabytes. */
+/** The maximum number of hints that wait while the bus is down, which take a few megabytes. */
 const WAITING_MAX = 50_000
 
 interface BatchingBusOptions {

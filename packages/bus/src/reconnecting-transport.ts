@@ -2,7 +2,7 @@
 import { assert, type MeshId, type Millis, OperatingError } from '@sealpost/std'
 import type { BusTransport, BusTransportEvents, Topic, TopicPacket } from './bus.ts'
 
-/** One connection, which an error ends; it then calls `onClosed`. */
+/** One connection. After an error, it is closed and calls `onClosed`. */
 export interface BusConnection {
   send(packets: readonly TopicPacket[]): Promise<void>
   /** Subscribes to topics. Resolves once packets arrive. @throws OperatingError */

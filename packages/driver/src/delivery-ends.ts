@@ -21,7 +21,7 @@ const RETRIES_MAX = 1000
  * wait until it is synced.
  */
 const REJECTS_MAX = 16
-/** The longest pause after which the recipient is woken; the poll finds others. */
+/** The longest pause after which the recipient is woken. After longer ones, the poll finds the delivery. */
 const RETRY_WAKE_MAX_MS: Millis = 60_000
 
 export interface EndPorts {

@@ -16,7 +16,7 @@ export interface ReleasePorts {
   readonly timers: BackgroundTimers
   readonly queue: Pick<Queue, 'releaseDue'>
   readonly failures: Failures
-  /** Called when a delivery was added to this recipient's queue. */
+  /** Called after a delivery has entered this recipient's queue. */
   released(recipient: RecipientRef): void
 }
 

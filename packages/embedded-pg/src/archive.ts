@@ -18,7 +18,7 @@ type Files = ReadonlyMap<string, Uint8Array>
 const NAME = /^(.+)-([0-9a-f]{64})\.tar\.zst$/
 const PROGRAMS = 'bin'
 const LEFTOVER = /\.(new|old)-\w+$/
-/** The age at which an incomplete folder is left over; a younger one may belong to a process that is unpacking. */
+/** The age from which an incomplete folder is removed; a younger one may belong to a process that is unpacking. */
 const LEFTOVER_AFTER_MS = 600_000
 /** Matches the folder of a version, whose modification time is its last start. */
 const UNPACKED = /^postgres-.+-[0-9a-f]{16}$/

@@ -50,7 +50,7 @@ export interface MoveOrder {
 
 export interface MoveReport {
   readonly moveId: string
-  /** Whether this call completed an earlier move. */
+  /** Whether this call completed an interrupted move. */
   readonly isResumed: boolean
   readonly rows: number
   /** How long the mesh was inactive, by the source's clock. */

@@ -63,7 +63,7 @@ const kinds = {
   staleSpace: { number: 13, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleKey: { number: 11, body: struct({ ...inMesh, peer: peerKey }) },
   /**
-   * This shard serves the peer under this epoch, or no longer does if `isOn` is unset. Meanwhile, other shards may
+   * This shard serves the peer under this epoch, or no longer does if `isOn` is unset. While it does, other shards may
    * lease its mail on insert.
    */
   serves: { number: 14, body: struct({ ...inMesh, peer: peerNo, epoch: u53, isOn: flag }) },

@@ -79,7 +79,7 @@ class PageReader {
     }
     this.#bytes += row.value.length + (row.body?.length ?? 0)
     const count = this.#rows.length
-    // The first event beyond the limit shows that more follow.
+    // The first event beyond the limit is only read to show that more follow.
     this.#hasMore = count === this.#request.limit || (count > 0 && this.#bytes > PAGE_BYTES_MAX)
     if (!this.#hasMore) this.#rows.push({ seq: row.seq, line: rowLine(row) })
   }

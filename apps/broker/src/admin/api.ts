@@ -99,7 +99,7 @@ interface Needed {
 }
 
 /**
- * How long a token is cached. Meanwhile, a revocation may have no effect, and requests that only read need no database.
+ * How long a token is cached. Until then, a revocation may have no effect, and reads need no database.
  */
 const BELIEVED_MS = 3000
 const BELIEVED_WHILE_AWAY_MS = 5 * 60_000

@@ -35,7 +35,7 @@ import {
 const LEASE_MS_MAX = 300_000
 /** The minimum heartbeat. The engine scans once a second, and takes a gap longer than the heartbeat for a pause. */
 const HEARTBEAT_MS_MIN = 2000
-/** The maximum credit in bytes, four times which must fit in 32 bits. */
+/** The maximum credit in bytes. Four times this value must fit in 32 bits. */
 const CREDIT_BYTES_MAX = 256 * 1024 * 1024
 
 /** An address as peers sign it: lower case, with the port. */

@@ -88,7 +88,7 @@ interface BodyBounds {
 
 /**
  * Reads the body, if there is one. Returns its length, or a refusal. A known length is charged before the body is read;
- * an unknown one afterwards, if nothing was owed before. The server cuts off bodies longer than a frame.
+ * an unknown one afterwards, if no earlier charge is outstanding. The server cuts off bodies longer than a frame.
  */
 export async function boundBody(c: HttpContext, { bytesMax, charge, owe }: BodyBounds): Promise<number | HttpRefusal> {
   const { headers } = c.req.raw

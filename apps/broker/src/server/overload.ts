@@ -28,7 +28,7 @@ export interface Readings {
 export type OverloadReason = 'event_loop' | 'memory' | 'statements'
 
 export const LOOK_EVERY_MS = 250
-/** The number of consecutive late measurements that count as overload. A single one may be a pause of the process. */
+/** The number of consecutive late measurements that count as overload. A single one may be just a pause. */
 const LATE_LOOKS_MIN = 4
 /** The number of consecutive good measurements that end an overload. */
 const CALM_LOOKS_MIN = 4

@@ -13,7 +13,7 @@ const SMALL_ORDER = [
   '00'.repeat(32),
   'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a',
 ] as PeerKey[]
-/** The order of the ed25519 group, little-endian, which can be added to S. */
+/** The order of the ed25519 group. S plus this number is another encoding of the same scalar. */
 const GROUP_ORDER = 2n ** 252n + 27742317777372353535851937790883648493n
 
 const key = (text: string) => authText((wire) => wire.replace(/("peerKey":)"[^"]*"/, `$1${text}`))

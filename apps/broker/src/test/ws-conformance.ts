@@ -1,6 +1,6 @@
 /**
  * For tests: cases of RFC 6455 modelled on the groups of the Autobahn testsuite, run against the broker's own
- * connections. Without group 9 (speed) and groups 12 and 13 (compression, which is never negotiated).
+ * connections. Omits group 9 (speed) and groups 12 and 13 (compression, which is never negotiated).
  * `scripts/autobahn.ts` runs the original suite.
  *
  * The broker does not echo. Its replies show that a message arrived complete: a protocol `ping`, padded with as much

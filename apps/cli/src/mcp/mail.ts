@@ -101,7 +101,7 @@ export class McpInbox {
     return this.#findAll([messageId])[0]!
   }
 
-  /** Resolves with unread messages, at the timeout, or when the signal fires. */
+  /** Resolves once there are unread messages, at the timeout, or when the signal fires. */
   async whenUnread(withinMs: Millis, signal: AbortSignal): Promise<void> {
     if (this.unread.length > 0 || withinMs === 0 || signal.aborted) return
     const over = Promise.withResolvers<void>()

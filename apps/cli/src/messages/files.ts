@@ -22,7 +22,7 @@ interface SentFile {
   readonly text: string
   readonly name: string
   readonly bytes: number
-  /** Call once the message is sent, after which the same file is uploaded anew. */
+  /** Call once the message is sent, after which a later upload of the file starts again. */
   done(): Promise<void>
 }
 

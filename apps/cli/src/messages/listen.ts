@@ -24,7 +24,7 @@ interface ListenOptions {
   readonly maxAge?: number
 }
 
-/** The number of attempts after which a pool message with an unavailable file is no longer left to other members. */
+/** The number of attempts after which a pool message with a lost file is rejected; until then, others may fetch it. */
 const POOL_ATTEMPTS_MAX = 5
 
 export function listenCommand(run: RunAction): Command {

@@ -1,4 +1,4 @@
-/** Reads facts, counters and the remaining queue from databases. */
+/** Reads facts, counters and the remaining queue from the databases of a test. */
 
 import { enrolMembers, enrolMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { sum } from '@sealpost/harness/report/text'

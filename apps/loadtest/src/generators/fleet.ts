@@ -70,7 +70,7 @@ const START_IN_MS = 100
 const LOOK_MS = 100
 
 export type FleetSetup = Omit<Preparation, 'share'> & {
-  /** The peers of this fleet; others of the plan run elsewhere. */
+  /** The peers that this fleet runs. The plan's other peers run elsewhere. */
   readonly peers: Share
   readonly generators: number
   /** How long to wait after the last progress. */

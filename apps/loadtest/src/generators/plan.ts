@@ -99,7 +99,7 @@ export function shardOf(plan: Spreading, peer: number): number {
   return cellOf(plan.spread, mesh) * shards + shard
 }
 
-/** A generator's peers, from `first` to before `end`. */
+/** A generator's peers, from `first` (inclusive) to `end` (exclusive). */
 export interface Share {
   readonly first: number
   readonly end: number

@@ -104,7 +104,7 @@ class Tally {
   readonly #acked = new Waiting()
   /** Messages that have arrived without an ack. */
   readonly #early = new Waiting()
-  /** Each pair's newest message. */
+  /** The newest message of each pair. */
   readonly #latest = new Map<number, number>()
   #firstMs = Infinity
   #lastMs = 0

@@ -100,7 +100,7 @@ export class Effort {
   }
 }
 
-/** Returns a check that is always met, because figures under a generator's limit are true but say less. */
+/** Returns a check that is always met: figures that a generator limits are valid lower bounds. */
 export function generatorCheck(share: number): Check {
   const used = `${percent(share)} of a core`
   if (!wasLimit(share)) return costCheck(true, `The load generator was not the limit (${used}).`)

@@ -133,7 +133,7 @@ const MEMORY_SLACK_MB = 32
 const SHORT_SLACK_MS = 50
 /** The memory that a runtime's warm-up may add in a short soak. */
 const SHORT_SLACK_MB = 64
-/** The bytes that a message may leave in a short soak without a vacuum. */
+/** The size in bytes that a message may leave in a short soak without a vacuum. */
 const SHORT_BYTES_EACH = 2_000
 const SHORT_DEAD_EACH = 5
 /** The maximum growth of a table, for a vacuum that is a little late. */

@@ -166,7 +166,7 @@ class StorageMonitor {
   }
 }
 
-/** Returns how many deliveries the statistics miss. The queue must not change meanwhile. */
+/** Returns how many deliveries the statistics miss. The queue must not change during the call. */
 async function uncountedOf({ databases }: Environment): Promise<number> {
   return (await databases.countQueued(null)) - queueRowsOf(await databases.first.relations())
 }

@@ -52,7 +52,7 @@ export class Actor {
   get pending(): number {
     return this.#peer?.pendingCount ?? 0
   }
-  /** Whether the peer may write: not while many sends are pending. */
+  /** Whether the peer may write, which it does not while many sends are pending. */
   get mayWrite(): boolean {
     return this.#peer !== null && this.pending < WAITING_MAX
   }

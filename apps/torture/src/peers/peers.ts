@@ -8,7 +8,7 @@ import type { PeerCommand, PeerProgress, PeerReply, PeerSetup } from './populati
 
 const PROGRESS_MS = 100
 const SEND_EVERY_MS = 10
-/** The number of messages of which one has a short time to live. */
+/** One in this number of messages has a short time to live. */
 const BRIEF_ONE_IN = 40
 const JOINING_AT_ONCE = 16
 /** How late a timer is if the program has not run. */

@@ -56,7 +56,7 @@ export type PeerReply =
 
 interface Cast {
   readonly peers: number
-  /** Whether the peers write, only to each other; others are silent. */
+  /** Whether the peers write, to each other only. */
   readonly isWriting: boolean
   /** The number of peers that are absent until the end. */
   readonly sleepers: number

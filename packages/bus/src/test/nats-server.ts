@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline'
 const PLACES = ['/usr/sbin/nats-server', '/usr/bin/nats-server', '/usr/local/bin/nats-server']
 const PROGRAM = PLACES.find((path) => existsSync(path)) ?? null
 export const hasNats = PROGRAM !== null
-/** A prefix with which the kernel ends the server when its test is killed. */
+/** A command prefix that makes the kernel end the server when its test is killed. */
 const DIE_WITH_PARENT = existsSync('/usr/bin/setpriv') ? ['/usr/bin/setpriv', '--pdeathsig', 'KILL'] : []
 
 export class NatsServer {

@@ -1,4 +1,4 @@
-/** Tests that mail from one sender is pushed in the order of ids, in whatever order commits and claims complete. */
+/** Tests that mail from one sender is pushed in the order of ids, in any order of commits and claims. */
 import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'

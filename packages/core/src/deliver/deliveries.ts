@@ -20,7 +20,7 @@ import { Pace } from '../send/rate.ts'
 import { SessionLocations } from '../shards/homes.ts'
 import type { Unsettled } from './credit.ts'
 
-/** The time after which the oldest delivery of a recipient that leaves may have crashed it. */
+/** A recipient that leaves after holding its oldest delivery for this long may have crashed because of it. */
 const FAILED_ATTEMPT_AFTER_MS = 10_000
 /** The minimum retry pause, so that a recipient that can't handle a delivery does not spin. */
 const RETRY_AFTER_MIN_MS = 100

@@ -40,7 +40,7 @@ export interface MailboxUsage {
 
 /** The fraction of a quota (1/n) after which a measurement is due. */
 const MEASURE_SHARE = 4
-/** The time between measurements of a mailbox that is full or could not be measured. */
+/** The minimum time between measurements of a mailbox that is full or could not be measured. */
 const MEASURE_EVERY_MS = 1000
 export const FULL_RETRY_MS = 5000
 

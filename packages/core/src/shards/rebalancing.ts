@@ -15,7 +15,7 @@ interface Ports {
   readonly refuse: (session: Session, code: CloseCode, retryAfterMs: Millis) => void
 }
 
-/** The uptime after which a home may receive sessions. One that has just started may stop again soon. */
+/** The uptime after which a home receives sessions, because it may stop again shortly after its start. */
 const SETTLED_AFTER_MS: Millis = 10_000
 /** The share of all sessions that is redirected per second, so that the new home is not overwhelmed. */
 const SHARE_PER_TICK = 1 / 30

@@ -52,7 +52,7 @@ export interface Locked {
   readonly sealed: string
 }
 
-/** The second recommendation of RFC 9106, with one lane. An attacker pays it for each guess. */
+/** The second recommendation of RFC 9106, with one lane. An attacker pays this cost for each guess. */
 const USUAL_COST: PassphraseCost = { memoryKib: 65_536, passes: 3 }
 /** The maximum cost that a file may impose on its reader. */
 const COST_MAX: PassphraseCost = { memoryKib: 1_048_576, passes: 16 }

@@ -186,7 +186,7 @@ export interface KeyGrant extends KeyScope {
   readonly keys: readonly { readonly keyEpoch: number; readonly key: Uint8Array }[]
 }
 
-/** The maximum number of keys in a grant, which takes years of rotations. Older keys are omitted. */
+/** The maximum number of keys in a grant, enough for years of rotations. Older keys are omitted. */
 export const GRANT_KEYS_MAX = 1024
 /** The maximum size of a grant's box. */
 export const GRANT_BYTES_MAX = 64 * 1024

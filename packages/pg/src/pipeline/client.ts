@@ -13,7 +13,7 @@ import { PgPreparedPipeline, type PreparedPipeline } from './prepared.ts'
 export type PipelineConnection = DatabaseConnection<PreparedPipeline>
 type Options = DatabaseConnectionOptions<PreparedPipeline>
 
-/** A connection and its driver's client, for code that streams. */
+/** A connection and its driver's client, which can stream. */
 export interface PgClientConnection {
   readonly client: Client
   /** Close or destroy this, not the client. */

@@ -24,7 +24,7 @@ export class RequestBuffer {
     const start = this.#begin(PARSE)
     this.#cString(name)
     this.#cString(text)
-    this.#int16(0) // number of parameter types
+    this.#int16(0) // no parameter types
     this.#end(start)
   }
 

@@ -290,7 +290,7 @@ cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and
  * lock waited for.
  *
  * It skips a message without a stored delivery, one whose sender no longer belongs to the space, and one that was
- * recorded before. (A message may be sent again in new envelopes, even days later.)
+ * recorded earlier. (A message may be sent again in new envelopes, even days later.)
  *
  * Walks: the primary keys of space, shared_body, member and peer_group, `message_queue_body` and `history_event_body`.
  */

@@ -48,7 +48,7 @@ export interface ConnectionPorts {
   /** Returns whether the broker owes a reply in this session. */
   readonly isOwed: () => boolean
   readonly live: (welcome: FrameOf<'welcome'>) => void
-  /** Called when addresses of the mesh were learned. */
+  /** Called when the broker reports new addresses of the mesh. */
   readonly learned: (known: KnownAddresses) => void
   /** Called when a session or dial has ended. The next dial follows after `retryInMs`. */
   readonly lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => void

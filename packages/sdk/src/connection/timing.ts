@@ -14,7 +14,7 @@ const OVERDUE_AFTER_MS = 2_000
 const ANSWER_WITHIN_MS = 4_500
 /** The time between two checks, in which a busy process reads the frames that have arrived. */
 const SECOND_LOOK_MS = 250
-/** The longest response time of a pong that proves a fast link, in a session that is at least as old. */
+/** The maximum response time of a pong that proves a fast link. The session must be at least as old. */
 const PROMPT_MS = 2_000
 const STEADY_AFTER_MS = 10_000
 

@@ -136,7 +136,7 @@ export interface GroupSend extends SendObserver {
   readonly groupId: GroupId
   readonly body: Uint8Array
   readonly terms: GroupMessageTerms
-  /** Called when the message was sealed for the members in this statement and is on its way. */
+  /** Called once the message is sealed for the members in this statement and on its way. */
   readonly posted: (group: GroupStatement) => void
   readonly refused: (error: SealpostError) => void
 }

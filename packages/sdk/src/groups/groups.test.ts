@@ -27,7 +27,7 @@ describe('the statements', () => {
     statements.connected()
     expect(asked).toEqual([])
     statements.refresh(() => undefined)
-    statements.connected() // The request table repeats the unanswered request.
+    statements.connected() // The request table repeats the request until it is answered.
     expect(asked).toEqual([NONE])
     list()
     statements.connected()

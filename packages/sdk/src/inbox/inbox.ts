@@ -260,7 +260,7 @@ const isInboxRecord = (record: StoreRecord): record is InboxRecord =>
 
 /** The maximum extension that the broker accepts. */
 const EXTEND_MS_MAX = 240_000
-/** The minimum lease, because a broker that sends 0 would cause an endless stream of extensions. */
+/** The minimum lease. A broker that sends 0 would otherwise cause an endless stream of extensions. */
 const LEASE_MS_MIN = 20
 
 /**

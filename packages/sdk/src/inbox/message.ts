@@ -77,7 +77,7 @@ const decoder = new TextDecoder()
 export class Message {
   /** The author, authenticated by the box. */
   readonly sender: PeerKey
-  /** The user that vouches for the sender as a device by a signature; otherwise, the sender itself. */
+  /** The user whose signature vouches for the sender as a device; otherwise, the sender itself. */
   readonly user: PeerKey
   /** The user's name for this device; null for the user's own key. */
   readonly deviceLabel: string | null

@@ -22,7 +22,7 @@ export class SharedBodyStore {
     this.#writer = writer
   }
 
-  /** Loads the bodies of an earlier process, before `adopt` is called for its posts. */
+  /** Loads the bodies of an earlier process. Call before `adopt` is called for its posts. */
   restore(records: readonly StoreRecord[]): void {
     for (const record of records) if (record.kind === 'group') this.restored.set(record.bodyId, messageOf(record))
   }

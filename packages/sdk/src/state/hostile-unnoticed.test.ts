@@ -66,7 +66,7 @@ test("two members see different states, as long as neither learns of the other's
   show(forAnn)
   expect((await ann.state.get('topic'))?.text()).toBe('for ann')
   expect([ann.told, bob.told]).toEqual([[], []])
-  // Both values have revision 4, so whoever sees both detects the attack.
+  // Both values have revision 4, so a member that sees both detects the attack.
   await expect(bob.state.get('topic')).rejects.toThrow(code('state_rolled_back'))
 })
 

@@ -93,7 +93,7 @@ export class SpaceReader {
         this.#refuse({ type: 'entry_forged', reason: 'an entry is later than the requested time' })
       const change = this.#parts.reader.read(line, { atLeast })
       const keyHash = keyHashOf(line)
-      // Only a read of a past state must not repeat a key: current entries may change meanwhile, or be resent after a
+      // Only a read of a past state must not repeat a key: current entries may change, or be resent after a
       // reconnect.
       if (atUs !== null && seen.has(keyHash))
         this.#report({ type: 'entry_forged', reason: 'a key was returned twice', keyHash })

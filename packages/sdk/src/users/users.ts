@@ -98,7 +98,7 @@ export class Users {
   }
 
   /**
-   * Ends a device of this user for good. Its session ends at once, its key can't come back, and its waiting mail is
+   * Ends a device of this user for good. Its session ends immediately, its key can't come back, and its waiting mail is
    * lost.
    * @throws SealpostError `unknown_device`
    * @example await usersOf(peer).removeDevice(device)

@@ -181,7 +181,7 @@ export interface PoolRow {
 export const POOLS_MAX = 1000
 /** How long an ended pool counts, because its rows remain. */
 const ENDED_COUNTS_FOR = sql`interval '1 day'`
-/** How long an ended pool is still listed, so that clients learn that it has ended. */
+/** How long an ended pool remains listed, so that clients learn that it has ended. */
 const ENDED_LISTED_FOR = sql`interval '7 days'`
 
 /**

@@ -44,7 +44,7 @@ export interface DeadLetter {
   readonly detail: string | null
   readonly enqueuedAtMs: Millis
   readonly diedAtMs: Millis
-  /** The size of the sealed envelope; null if the delivery expired, which deletes it. */
+  /** The size of the sealed envelope; null if the delivery expired, because the envelope is then deleted. */
   readonly bytes: number | null
 }
 

@@ -189,7 +189,7 @@ async function rotate(
   return row!.outcome
 }
 
-/** How long mail to a former key still reaches the member. */
+/** How long mail to a former key reaches the member. */
 const FOLLOWED_DAYS = 60
 
 /** Returns the current keys of rotated ones. */

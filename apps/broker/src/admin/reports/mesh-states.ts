@@ -7,7 +7,7 @@ import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 import { countDeadLetters, findPeers, type MeshDeadLetters, type MeshEntry, type PeerEntry } from '@sealpost/store'
 import { Cached, type Census, type MeshWaiting, type WaitingCount } from './quotas.ts'
 
-/** The default lease. Before that, a delivery that a peer processes is not late. */
+/** The age at which a delivery that a peer processes is late: the default lease. */
 const BEHIND_AFTER_MS = 30_000
 
 interface WaitingFor {

@@ -65,7 +65,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   const readers = await readersOf(sliceOf(mesh, 0, peers), target.shards[0]!)
   const paths = pathsOf(mesh.meshId)
   const tally: ReadTally = { latencies: new Latencies(), pages: 0, broken: 0, bytesMax: 0 }
-  // Request once before, as a member that opens a conversation again.
+  // Warm up with one request, like a member that opens a conversation again.
   for (const reader of readers) for (const path of paths.slice(1)) await reader.read(path)
   display.step('all open it at once')
   const rounds = options.isQuick ? 1 : Math.ceil(samplesFor(95) / readers.length)

@@ -7,7 +7,7 @@ import type { DeliveryId } from '@sealpost/std'
 type Delivery = FrameOf<'push'>['deliveries'][number]
 type Twist = (deliveries: readonly Delivery[], socket: number) => Delivery[]
 
-/** The number of deliveries of which one is affected. */
+/** One in this number of deliveries is affected. */
 const RARELY = 40
 const LATE_MS = 400
 const NO_ENVELOPE = '00000000-0000-0000-0000-000000000000'
