@@ -1,5 +1,5 @@
 /**
- * Counts reactions as they arrive. One member's reactions to one target share a key, so many reactions to a target slow
+ * Counts reactions as they arrive. One member's reactions to one target share a key, so that many reactions to a target slow
  * down neither writes nor reads. The broker sees neither keys nor values, so it can't count them. A member counts only
  * reactions that their author has signed.
  */
