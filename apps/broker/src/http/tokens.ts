@@ -21,7 +21,7 @@ export const httpRefusals = {
   body_malformed: { status: 400, meaning: 'the body does not match the schema of this request' },
   query_malformed: { status: 400, meaning: 'the query does not match the schema of this request' },
   chunk_malformed: { status: 400, meaning: 'the chunk has the wrong length or the wrong hash' },
-  moment_in_future: { status: 400, meaning: 'the time is in the future' },
+  moment_in_future: { status: 400, meaning: 'the requested time is in the future' },
   version_unsupported: { status: 400, meaning: 'the protocol version is not one that the challenge offered' },
   token_invalid: { status: 401, meaning: 'the token is missing, unknown, expired or revoked' },
   challenge_invalid: { status: 401, meaning: 'the challenge is unknown, used or expired: request a new one' },
