@@ -27,9 +27,13 @@ export const httpRefusals = {
   challenge_invalid: { status: 401, meaning: 'the challenge is unknown, used or expired: request a new one' },
   auth_failed: { status: 401, meaning: 'unknown mesh, unknown key or bad signature' },
   revoked: { status: 403, meaning: 'this key was revoked' },
-  not_owner: { status: 403, meaning: 'only an admin of the mesh, or the owner of the group, may define its space' },
+  not_owner: {
+    status: 403,
+    meaning:
+      'this peer is not the owner that the statement names, or is neither an admin of the mesh nor the owner of the group',
+  },
   not_found: { status: 404, meaning: 'no such path' },
-  attachment_unknown: { status: 404, meaning: 'no such attachment, or this peer may not access it' },
+  attachment_unknown: { status: 404, meaning: 'no such attachment, or this peer is not allowed to access it' },
   recipient_unknown: { status: 404, meaning: 'no such member, or no such group with this peer as a member' },
   space_unknown: { status: 404, meaning: 'no such space, or this peer does not belong to it' },
   method_not_allowed: { status: 405, meaning: 'this method is not allowed; `Allow` lists the allowed methods' },

@@ -66,6 +66,20 @@ async function listen(): Promise<{ server: Server; port: number }> {
   return { server, port: (server.address() as { port: number }).port }
 }
 
+/** Listens on the port after a free port. Skips free ports whose successor another program uses. */
+async function listenBehindFreePort(): Promise<{ port: number; next: Server }> {
+  for (;;) {
+    const { server, port } = await listen()
+    server.close()
+    const next = createServer()
+    const isListening = await new Promise<boolean>((settle) => {
+      next.once('error', () => settle(false))
+      next.listen(port + 1, '127.0.0.1', () => settle(true))
+    })
+    if (isListening) return { port, next }
+  }
+}
+
 describe('an unusable database', () => {
   const WRONG_URL = 'The database URL must look like postgres://user:password@host:5432/database.'
 
@@ -253,17 +267,10 @@ describe('a port in use', () => {
   })
 
   test('for the private port is the next above PORT, unless it is set or PORT is 0', async () => {
-    const { server, port } = await listen()
-    server.close()
+    const { port, next } = await listenBehindFreePort()
     const env = { ...good, PORT: String(port), ADMIN_PORT: '' }
-    const next = Bun.listen({
-      hostname: '127.0.0.1',
-      port: port + 1,
-      exclusive: true,
-      socket: { data: () => undefined },
-    })
     await expectEnd(env, 1, `Another program listens on 127.0.0.1:${port + 1}. Set ADMIN_PORT to another port.`)
-    next.stop()
+    next.close()
     const broker = await BrokerProcess.start(env)
     expect([broker.port, new URL(broker.adminUrl).port]).toEqual([port, String(port + 1)])
     await broker.kill()
