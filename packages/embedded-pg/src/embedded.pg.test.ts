@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process'
-import { chmod, mkdir, mkdtemp, readdir, rename, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, rename, rm, utimes, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,6 +9,8 @@ import { checkServer, type Database, openDatabase, openPipeline } from '@sealpos
 import { unhurried } from '@sealpost/pg/testing'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { type EmbeddedOptions, type EmbeddedPostgres, startEmbedded } from './embedded.ts'
+import { openCluster } from './folder.ts'
+import { chooseAccount } from './programs.ts'
 
 let folder: string
 let servers: EmbeddedPostgres[]
@@ -142,6 +144,31 @@ test('a first start that was killed between its two renames is completed', async
   await mkdir(join(dataDir, 'cluster.new-killed'))
   await rename(join(dataDir, 'password'), join(dataDir, 'cluster.new-killed/password'))
   expect(await isKept(await start({ dataDir }))).toBe(true)
+})
+
+test('what a killed first start left is removed later, unless its process may still run', async () => {
+  const dataDir = join(folder, 'data')
+  await (await start({ dataDir })).stop()
+  for (const name of ['killed', 'running'])
+    await mkdir(join(dataDir, `cluster.new-${name}/cluster`), { recursive: true })
+  await utimes(join(dataDir, 'cluster.new-killed'), 0, 0)
+  await start({ dataDir })
+  expect((await readdir(dataDir)).sort()).toEqual(['cluster', 'cluster.new-running', 'password'])
+})
+
+test('a cluster that can not be created leaves no folder', async () => {
+  await mkdir(join(folder, 'existing'))
+  const environment = { PATH: process.env.PATH! }
+  const options = { binaries: { initdb: 'false', postgres: 'false', version: '18.0', environment }, initdbArgs: [] }
+  const account = await chooseAccount()
+  const failure = openCluster(join(folder, 'existing/outer/inner'), { ...options, account })
+  await expect(failure).rejects.toMatchObject({ code: 'embedded_folder_unusable' })
+  expect(await readdir(join(folder, 'existing'))).toEqual([])
+  await writeFile(join(folder, 'a file'), '')
+  await expect(start({ dataDir: join(folder, 'a file/data') })).rejects.toMatchObject({
+    code: 'embedded_folder_unusable',
+    message: expect.stringContaining("can't be created (ENOTDIR)"),
+  })
 })
 
 test('a folder with other content is refused and left unchanged', async () => {

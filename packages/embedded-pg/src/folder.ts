@@ -18,15 +18,19 @@ import {
   realpath,
   rename,
   rm,
+  rmdir,
+  stat,
   writeFile,
 } from 'node:fs/promises'
-import { basename, join, resolve } from 'node:path'
+import { basename, dirname, join, resolve } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import type { Binaries } from './programs.ts'
 import { type Account, runProgram } from './programs.ts'
 
 export const SUPERUSER = 'sealpost'
 const DESCRIPTOR = 3
+/** A younger folder may belong to a process that creates a cluster now. */
+const LEFTOVER_AFTER_MS = 600_000
 
 export interface DataCluster {
   folder: string
@@ -51,12 +55,19 @@ export interface ClusterOptions {
 export async function openCluster(folder: string, options: ClusterOptions): Promise<DataCluster> {
   const { binaries, account } = options
   const top = resolve(folder)
-  await mkdir(top, { recursive: true, mode: 0o700 })
+  const outermost = await mkdir(top, { recursive: true, mode: 0o700 }).catch(({ code }: NodeJS.ErrnoException) => {
+    throw unusable(top, `can't be created (${code})`)
+  })
   const entries = await readdir(top)
   if (!entries.includes('cluster')) {
     const foreign = entries.filter((entry) => entry !== 'password' && !entry.startsWith('cluster.new-'))
     if (foreign.length > 0) throw unusable(top, 'is neither empty nor a folder of an embedded PostgreSQL')
-    await createCluster(top, options)
+    try {
+      await createCluster(top, options)
+    } catch (error) {
+      if (outermost) await removeEmpty(top, resolve(outermost))
+      throw error
+    }
   } else if (!entries.includes('password')) await placePassword(top)
   const cluster = join(top, 'cluster')
   const [major, password] = await Promise.all([join(cluster, 'PG_VERSION'), join(top, 'password')].map(readTrimmed))
@@ -66,7 +77,28 @@ export async function openCluster(folder: string, options: ClusterOptions): Prom
     throw unusable(top, `was created by PostgreSQL ${major}, and the embedded version is ${binaries.version}`)
   }
   await clearStaleLock(cluster)
+  await removeLeftovers(top, entries)
   return { folder: cluster, password, ...(await accessTo(cluster, account)) }
+}
+
+/** Removes the empty folders from `inner` to `outer`, which this process created. */
+async function removeEmpty(inner: string, outer: string): Promise<void> {
+  for (let path = inner; path.length >= outer.length; path = dirname(path)) {
+    const isRemoved = await rmdir(path).then(
+      () => true,
+      () => false, // another process uses it
+    )
+    if (!isRemoved) return
+  }
+}
+
+/** Removes what killed first starts left. */
+async function removeLeftovers(top: string, entries: string[]): Promise<void> {
+  for (const name of entries.filter((entry) => entry.startsWith('cluster.new-'))) {
+    const facts = await stat(join(top, name)).catch(() => undefined)
+    const isLeft = Date.now() - (facts?.mtimeMs ?? Infinity) > LEFTOVER_AFTER_MS
+    if (isLeft) await rm(join(top, name), { recursive: true, force: true }).catch(() => undefined)
+  }
 }
 
 const readTrimmed = (path: string): Promise<string | undefined> =>
