@@ -1,5 +1,4 @@
-/** `sealpost up` runs a broker with its own Postgres. Ctrl-C stops both. */
-import { mkdir } from 'node:fs/promises'
+/** `sealpost up` runs a broker with its own Postgres, for one machine or a small office. Ctrl-C stops both. */
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { brokerCommand, logLine } from '@sealpost/broker-program'
@@ -9,6 +8,7 @@ import {
   fingerprint,
   generateSigningKeys,
   type Identity,
+  isDialable,
   isLoopback,
   normalizeAuthority,
   portOf,
@@ -17,7 +17,16 @@ import {
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { openDatabase } from '@sealpost/pg'
 import { prepareDatabase } from '@sealpost/schema'
-import { isHex, type MeshId, OperatingError, type PeerKey, tidyName, toHex } from '@sealpost/std'
+import {
+  isChosenName,
+  isHex,
+  type MeshId,
+  NAME_RULE,
+  OperatingError,
+  type PeerKey,
+  tidyName,
+  toHex,
+} from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import { Command } from 'commander'
 import { saveOwnerAccess } from '../operator/admin-api.ts'
@@ -168,6 +177,7 @@ interface UpState {
 async function up(shell: Shell, options: UpOptions): Promise<void> {
   await ready()
   const tls = tlsOf(shell, options)
+  checkMember(options)
   warnAbout(shell, options, tls)
   const folder = resolve(options.data ?? shell.settings.dataFolder)
   const stateFile = join(folder, 'up.json')
@@ -175,7 +185,6 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   if (!former) await checkPort(options)
   const programs = await findPrograms(resolve(shell.settings.cacheFolder))
   shell.signal.throwIfAborted()
-  await makeFolder(folder)
   await using stack = new AsyncDisposableStack()
   shell.output.info('starting the database')
   const starting = startEmbedded({ dataDir: join(folder, 'postgres'), programs })
@@ -222,6 +231,14 @@ function tlsOf({ settings: { environment } }: Shell, { tlsCert, tlsKey, url }: U
   return { TLS_CERT, TLS_KEY }
 }
 
+/** Checks what only the last steps use, before the first step creates anything. */
+function checkMember({ url, name }: UpOptions): void {
+  if (url !== undefined && !isDialable(url))
+    throw new OperatingError('usage', '--url must be a URL such as wss://broker.example or ws://127.0.0.1:7450.')
+  if (name !== undefined && !isChosenName(tidyName(name)))
+    throw new OperatingError('name_malformed', `A name must be ${NAME_RULE}.`)
+}
+
 function warnAbout({ output }: Shell, { url, host }: UpOptions, { TLS_CERT }: TlsFiles): void {
   if (isLoopback(host)) return
   if (url === undefined)
@@ -234,19 +251,15 @@ async function saveAccess({ url }: EmbeddedPostgres, folder: string, adminUrl: s
   await saveOwnerAccess(db, folder, adminUrl).finally(() => db.close())
 }
 
-/** Checks that the port is free, before the first start creates anything. Later starts may find their own broker. */
+/**
+ * Checks that the broker can listen, before the first start creates anything. A later start may find its own broker,
+ * and then reports that the folder is in use.
+ */
 async function checkPort({ port = 0, host }: UpOptions): Promise<void> {
-  const code = port === 0 ? null : await listenError(port, host)
+  const code = await listenError(port, host)
   if (code === 'EADDRINUSE')
     throw new OperatingError('port_taken', `Another program listens on ${host}:${port}. Set --port to another port.`)
-  if (code === 'EACCES' || code === 'EADDRNOTAVAIL')
-    throw new OperatingError('address_unusable', `Can't listen on ${host}:${port} (${code}).`)
-}
-
-async function makeFolder(folder: string): Promise<void> {
-  await mkdir(folder, { recursive: true, mode: 0o700 }).catch((cause) => {
-    throw new OperatingError('data_unwritable', `Can't create the folder ${folder}.`, { cause })
-  })
+  if (code !== null) throw new OperatingError('address_unusable', `Can't listen on ${host}:${port} (${code}).`)
 }
 
 interface Start {

@@ -1,5 +1,5 @@
-/** Tests a new user's first steps, with the commands from the help. */
-import { stat } from 'node:fs/promises'
+/** Tests the first steps of a new user, with the commands from the help: up, invite, join, send, listen. */
+import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -261,4 +261,16 @@ test('up keeps its data, its port and its members, and ends cleanly with everyth
   expect(again.facts.url).toBe(first.facts.url)
   const heard = await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob'])
   expect(jsonOf(heard).text).toBe('wait for me')
+})
+
+test.each([
+  ['--name', 'a/b', 'name_malformed'],
+  ['--url', 'nonsense', 'usage'],
+  ['--url', 'https://broker.example', 'usage'],
+  ['--host', '198.51.100.1', 'address_unusable'],
+])('up %s %s creates nothing', async (option, value, code) => {
+  await using machine = await Machine.make()
+  const ended = await machine.run(['up', '--json', '--data', join(machine.folder, 'outer/data'), option, value])
+  expect(errorOf(ended).code).toBe(code)
+  expect(await readdir(machine.folder)).not.toContain('outer')
 })
