@@ -146,7 +146,9 @@ describe.skipIf(!NPM)('the npm packages', () => {
     test('refuses to run without its platform package, and tells a system without glibc apart', async () => {
       const { code, output } = await user.run('cd without; npm init --yes; npm install sealpost --omit=optional')
       expect(code, output).toBe(0)
-      expect(await run('up', { project: 'without' })).toEqual(failure('package_missing'))
+      const missing = await run('up', { project: 'without' })
+      expect(missing).toEqual(failure('package_missing'))
+      expect(missing.output).toContain(`remove ${join(user.folder, 'without/node_modules/sealpost')} and`) // never the project
       const given = 'process.report.getReport = () => ({ header: {} })'
       expect(await run('up', { given, project: 'without' })).toEqual(failure('platform_unsupported'))
     })
@@ -165,6 +167,8 @@ describe.skipIf(!NPM)('the npm packages', () => {
       expect(await run('up')).toEqual(failure('program_damaged'))
       rmSync(program())
       expect(await run('up')).toEqual(failure('program_damaged'))
+      writeFileSync(join(program(), '../package.json'), '{}')
+      expect(await run('up')).toEqual(failure('package_missing'))
     })
 
     test('leaves nothing in the home folder when it refuses', () => {

@@ -19,17 +19,19 @@ if (!manifest.optionalDependencies[packageName]) fail('platform_unsupported', 'S
 start(findProgram())
 
 function findProgram() {
-  var found, reason
+  var found, its, program, reason
+  var root = path.join(__dirname, '../..')
   try {
     found = require.resolve(packageName + '/package.json')
+    its = require(found).sealpost
+    program = path.join(path.dirname(found), its.program)
   } catch (_) {
     refuseMusl()
     // npm reports no error if it can't download or unpack an optional package.
     reason = packageName + ' is not installed, as npm could not unpack it or omitted optional packages'
-    fail('package_missing', reason + again(path.join(__dirname, '../..')))
+    // Only a folder of npx belongs to sealpost alone. Another one is a project, or a global folder such as /usr/lib.
+    fail('package_missing', reason + again(path.basename(path.dirname(root)) === '_npx' ? root : __dirname))
   }
-  var its = require(found).sealpost
-  var program = path.join(path.dirname(found), its.program)
   if (bytesOf(program) !== its.bytes) fail('program_damaged', program + ' is damaged' + again(path.dirname(found)))
   return program
 }
