@@ -165,7 +165,7 @@ export function budgetOf(totalMs: number, aloneCount: number, now: () => number 
   return {
     partEndMs: ({ isAlone, aloneAfter }) => {
       if (!isAlone) return endMs - aloneCount * aloneMs
-      // Remaining parts share the time that earlier ones have saved or overrun.
+      // The remaining time, including what earlier parts saved or overran, is split among the remaining parts.
       return now() + Math.min(ALONE_MS_MAX, (endMs - now()) / (aloneAfter + 1))
     },
     hasRoom: (partEndMs) => partEndMs - now() >= PART_MS_MIN,

@@ -133,7 +133,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
   readonly #url: string
   readonly #options: PoolOptions
   readonly #openConnection: Open<Driver>
-  /** The idle connections, with the time since when. */
+  /** The idle connections, each with the time when it became idle. */
   readonly #idle = new Map<DatabaseConnection<Driver>, number>()
   readonly #busy = new Set<DatabaseConnection<Driver>>()
   readonly #waiting = new Set<Waiter<Driver>>()

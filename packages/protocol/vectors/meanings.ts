@@ -103,7 +103,7 @@ export const MEANINGS: Meanings = {
   },
   receipts: {
     about:
-      'Reports what happened to envelopes that this peer sent with `receipts`. Each receipt is a delivery: it takes credit, and is redelivered until it is settled.',
+      'Reports what happened to envelopes that this peer sent with `receipts`. Each receipt is a delivery: it uses credit, and is redelivered until it is settled.',
     fields: {
       items: 'one item per event',
       'items.id': 'the id for `settle`',

@@ -37,7 +37,7 @@ export interface FaultPlan {
   readonly sendDropped: number
   readonly hintLost: number
   readonly hintDoubled: number
-  /** A dial goes to another shard than the last. */
+  /** A dial goes to a different shard from the previous one. */
   readonly takeover: number
   readonly handlerThrows: number
   readonly handlerSlow: number

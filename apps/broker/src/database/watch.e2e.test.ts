@@ -63,7 +63,7 @@ test('dead letters are deleted after their retention time', async () => {
   await expect.poll(() => world.count('dead_letter')).toBe(1)
 })
 
-test('after its database was replaced, a broker starts a new run in the same process, and peers reconnect', async () => {
+test('after its database has been replaced, a broker starts a new run in the same process, and peers reconnect', async () => {
   await using world = await World.open()
   const events: PeerEvent[] = []
   const alice = await connect({ ...(await world.enrol()), onEvent: (event) => void events.push(event) })

@@ -126,7 +126,7 @@ const PER_PEER_MAX = 32
 /** How long a token is cached, and a revocation may have no effect. */
 const BELIEVED_MS = 3000
 const BELIEVED_MAX = 10_000
-/** The maximum number of concurrent lookups, each of which takes a connection that invalid tokens could use up. */
+/** The maximum number of concurrent lookups. Without it, invalid tokens could exhaust the connection pool. */
 const QUESTIONS_MAX = 200
 
 export class Tokens {

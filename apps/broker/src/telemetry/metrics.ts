@@ -232,7 +232,7 @@ export class FastHistogram {
   readonly name: string
   readonly help: string
   private readonly bounds: readonly number[]
-  /** A count per bound, and one for values above all. */
+  /** A count per bound, and one for values above the highest bound. */
   private readonly counts: Float64Array
   private sum = 0
 

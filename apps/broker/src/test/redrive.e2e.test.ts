@@ -34,7 +34,7 @@ type End = (message: Message) => void
 const settles: End = (message) => message.settle()
 const rejects: End = (message) => message.reject('not now')
 
-/** An application that ends its first messages in the given ways and settles all others. */
+/** An application that handles its first messages in the given ways and settles all others. */
 class Application {
   readonly seen: { text: string; attempt: number }[] = []
   readonly #place: Place

@@ -47,7 +47,7 @@ async function expectEnd(env: Environment, code: number, ...sentences: (string |
 /** Matches lines that may precede the ports. */
 const IN_PASSING = /"event":"bus\.up"/
 
-/** Returns the database's URL, changed. */
+/** Returns the database's URL with a change applied. */
 const changed = (change: (url: URL) => void): string => {
   const url = new URL(database.url)
   change(url)

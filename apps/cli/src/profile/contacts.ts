@@ -161,7 +161,7 @@ function versionsOf(record: StoreRecord | null): [string, number][] {
   return record?.kind === 'keyEpoch' ? [[record.peer, record.boxEpoch]] : []
 }
 
-/** Opens the profile's box-key epochs, to be closed last. @throws SealpostError from the store */
+/** Opens the profile's box-key epochs. Close them last. @throws SealpostError from the store */
 export function openProfileKeyEpochs(
   profile: Profile,
   { identity, formerKeys }: Pick<ProfileKeys, 'identity' | 'formerKeys'>,

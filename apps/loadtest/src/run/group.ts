@@ -27,7 +27,7 @@ interface GroupCost {
   readonly postgresUs: number | null
 }
 
-/** Two turns: in the group, and with direct messages. */
+/** The costs of the same deliveries, once sent to the group and once as direct messages. */
 interface CostPair {
   readonly inGroup: GroupCost
   readonly direct: GroupCost

@@ -83,7 +83,7 @@ export interface StatementTimes {
 
 const BEYOND_SECONDS = 60
 
-/** Returns the statements since the start by the broker's driver; null without access to its metrics. */
+/** Returns the counts and times of the statements since the broker's start; null without access to its metrics. */
 export async function statementTimes(adminUrl: string | null): Promise<StatementTimes | null> {
   const metrics = await scrapeMetrics(adminUrl)
   if (metrics === null) return null

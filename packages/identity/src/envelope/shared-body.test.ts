@@ -53,7 +53,7 @@ test("a member with the key and a hostile broker cannot replace the body in a th
   expect(atBob.note).toEqual(note)
   expect(openBody(forged.bytes, atBob.body)).toBe(null)
   expect(text(openBody(real.bytes, atBob.body))).toBe('meet at noon')
-  // With the key alone, the body opens; the hash prevents it.
+  // The key alone would open the forged body; only the hash check rejects it.
   expect(text(sodium.crypto_secretbox_open_easy(forged.bytes.slice(24), forged.bytes.slice(0, 24), key))).toBe(
     'meet at midnight',
   )

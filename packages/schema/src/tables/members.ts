@@ -29,7 +29,7 @@ export const mesh = pgTable('mesh', {
   frozenAt: instant('frozen_at'),
   /** The other cell, once the mesh lives there. */
   movedTo: text('moved_to'),
-  /** The incarnation that the mesh brought, which its peers see while the cell's own one is `lineageIn`. */
+  /** The incarnation that the mesh brought with it. Its peers see it while the cell's own incarnation is `lineageIn`. */
   lineage: uuid('lineage'),
   /** This cell's incarnation when the mesh arrived. */
   lineageIn: uuid('lineage_in'),

@@ -214,7 +214,7 @@ export class PoolSender {
 
   #seal(entry: Entry, nowMs: Millis): void {
     const { send } = entry
-    // The broker must see which members the message is sealed for, so use that epoch, even if a newer one is known.
+    // The broker must see which members the message is sealed for, so use the epoch it was sealed for, even if a newer one is known.
     const pool = entry.pool!
     if (send.ttlSeconds > this.#limits!.ttlSecondsMax) return this.#fail(entry, refusedBy('ttl_too_long'))
     const { crypto } = this.#ports

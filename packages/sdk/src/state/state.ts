@@ -131,7 +131,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Yields all values as they were at a point in time. Resumes after a cut.
+   * Yields all values as they were at a point in time. Resumes after a lost connection.
    * @throws SealpostError `before_horizon`, `moment_in_future`, and the errors of `list`
    * @example for await (const entry of state.replay({ at: new Date('2030-01-01') })) console.log(entry.key)
    */

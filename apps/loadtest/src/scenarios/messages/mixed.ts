@@ -1,6 +1,6 @@
 /**
- * This scenario runs all other workloads but `attachments` concurrently in smaller forms, and another sender. It
- * requires that no message is lost or duplicated, and a send succeeds in every second; speed is only reported.
+ * Runs scaled-down versions of all other workloads except `attachments` concurrently, plus one extra sender. Requires
+ * that no message is lost or duplicated and that sends succeed nearly every second. Speed is only reported.
  */
 
 import { atRate } from '@sealpost/harness/programs/pace'
