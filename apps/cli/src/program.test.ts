@@ -47,6 +47,13 @@ describe('an invalid command line ends with exit code 2 and one clear sentence',
     expect(err).toContain(sentence)
   })
 
+  test('which is JSON with --json', async () => {
+    for (const words of [['bogus'], ['up', '--port', 'abc'], ['dead', 'list']]) {
+      const { code, out, err } = await run('--json', ...words)
+      expect([code, out, JSON.parse(err)]).toEqual([2, '', { error: { code: 'usage', message: expect.any(String) } }])
+    }
+  })
+
   test('without arguments the help is shown on stderr', async () => {
     expect(await run()).toMatchObject({ code: 2, out: '', err: expect.stringContaining('Usage: sealpost') })
   })

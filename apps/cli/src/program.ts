@@ -55,19 +55,20 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
 
 /** Returns the program with every command. Help and usage errors go to `streams`. */
 export const sealpost = (run: RunAction, streams: OutputStreams = platformStreams): Promise<Command> =>
-  programOf(run, streams, () => true)
+  programOf(run, streams, { isWanted: () => true, isJson: false })
 
 /** Returns the program with the commands in `words`; with all for completion or if there is none. */
 export function sealpostFor(words: readonly string[], run: RunAction, streams: OutputStreams): Promise<Command> {
   const isNamed = (name: string) => words.includes(name)
   const names = Object.values(COMMANDS).flatMap(Object.keys)
-  return programOf(run, streams, !isNamed('completion') && names.some(isNamed) ? isNamed : () => true)
+  const isWanted = !isNamed('completion') && names.some(isNamed) ? isNamed : () => true
+  return programOf(run, streams, { isWanted, isJson: isNamed('--json') })
 }
 
 async function programOf(
   run: RunAction,
   { out, err }: OutputStreams,
-  isWanted: (command: string) => boolean,
+  { isWanted, isJson }: { readonly isWanted: (command: string) => boolean; readonly isJson: boolean },
 ): Promise<Command> {
   const program = new Command('sealpost')
     .description("Durable, end-to-end encrypted messages between peers, through a broker that can't read them.")
@@ -82,6 +83,9 @@ async function programOf(
     .configureOutput({
       writeOut: (text) => void out.write(text, () => undefined),
       writeErr: (text) => void err.write(text, () => undefined),
+      outputError: (text, writeText) => {
+        if (!isJson) writeText(text)
+      },
     })
     .exitOverride()
   for (const [heading, table] of Object.entries(COMMANDS)) {
@@ -90,7 +94,7 @@ async function programOf(
   }
   program.addCommand(completionCommand(run, () => program))
   program.addHelpText('after', FOOT)
-  eachCommand(program, (command) => command.copyInheritedSettings(program).showHelpAfterError(HINT))
+  eachCommand(program, (command) => command.copyInheritedSettings(program).showHelpAfterError(isJson ? false : HINT))
   return program
 }
 
@@ -147,8 +151,12 @@ export async function runCli(
 }
 
 function exitCodeFor(error: unknown, output: Output): number {
-  // Commander has already printed the error or the help.
-  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodeOf('usage')
+  if (error instanceof CommanderError) {
+    if (error.exitCode === 0) return 0
+    // Commander has already printed help, and errors as text.
+    if (output.isJson && error.code !== 'commander.help') output.fail('usage', error.message.replace(/^error: /, ''))
+    return exitCodeOf('usage')
+  }
   if (!isCoded(error)) {
     if (isBrokenPipe(error)) return exitCodeOf('failure')
     output.fail('internal', `Internal error: ${(error as Error).stack ?? String(error)}`)
