@@ -1,4 +1,5 @@
 /** `sealpost up` runs a broker with its own Postgres, for one machine or a small office. Ctrl-C stops both. */
+import { access, constants } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { brokerCommand, logLine } from '@sealpost/broker-program'
@@ -178,6 +179,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   await ready()
   const tls = tlsOf(shell, options)
   checkMember(options)
+  await checkReadable(tls)
   warnAbout(shell, options, tls)
   const folder = resolve(options.data ?? shell.settings.dataFolder)
   const stateFile = join(folder, 'up.json')
@@ -237,6 +239,15 @@ function checkMember({ url, name }: UpOptions): void {
     throw new OperatingError('usage', '--url must be a URL such as wss://broker.example or ws://127.0.0.1:7450.')
   if (name !== undefined && !isChosenName(tidyName(name)))
     throw new OperatingError('name_malformed', `A name must be ${NAME_RULE}.`)
+}
+
+async function checkReadable({ TLS_CERT, TLS_KEY }: TlsFiles): Promise<void> {
+  const check = (path: string, code: string) =>
+    access(path, constants.R_OK).catch((cause) => {
+      throw new OperatingError(code, `Can't read the file ${path}.`, { cause })
+    })
+  if (TLS_CERT !== '') await check(TLS_CERT, 'tls_certificate_unreadable')
+  if (TLS_KEY !== '') await check(TLS_KEY, 'tls_key_unreadable')
 }
 
 function warnAbout({ output }: Shell, { url, host }: UpOptions, { TLS_CERT }: TlsFiles): void {

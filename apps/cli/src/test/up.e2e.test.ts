@@ -268,6 +268,7 @@ test.each([
   ['--url', 'nonsense', 'usage'],
   ['--url', 'https://broker.example', 'usage'],
   ['--host', '198.51.100.1', 'address_unusable'],
+  ['--tls-cert=missing.pem', '--tls-key=missing.pem', 'tls_certificate_unreadable'],
 ])('up %s %s creates nothing', async (option, value, code) => {
   await using machine = await Machine.make()
   const ended = await machine.run(['up', '--json', '--data', join(machine.folder, 'outer/data'), option, value])
