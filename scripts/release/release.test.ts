@@ -93,7 +93,7 @@ test('the provenance names the commit, the builder, the materials and the artefa
   })
 })
 
-test('the provenance of a tree with changes says so', () => {
+test('the provenance records uncommitted changes', () => {
   const { predicate } = provenanceOf({ ...BUILD, commit: { ...BUILD.commit, isChanged: true } })
   expect(predicate.buildDefinition.resolvedDependencies[0]).toMatchObject({ annotations: { uncommittedChanges: true } })
 })

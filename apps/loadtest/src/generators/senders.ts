@@ -24,8 +24,8 @@ export async function sendAtOnce(plan: Plan, share: Share, send: SendNumbered): 
 }
 
 /**
- * Starts at most one send per peer and turn, and keeps at most `window` open, so that no client packs messages into a
- * frame. Resolves once all are answered.
+ * Starts at most one send per peer and turn, and keeps at most `window` open, so that no client can combine the
+ * calls of one turn. Resolves once all are answered.
  */
 export async function sendOnePerTurn(
   plan: Plan,

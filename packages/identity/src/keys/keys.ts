@@ -1,6 +1,6 @@
 /**
  * Defines the identity of a peer: an ed25519 key that signs and names it, and an X25519 key for sealing its mail. They
- * are generated separately, as libsodium recommends, and linked by a key binding (`key-binding.ts`).
+ * are generated separately, as the libsodium documentation advises, and linked by a key binding (`key-binding.ts`).
  *
  * Stored signatures are verified with libsodium only: it refuses small-order keys and non-canonical signatures, which
  * other implementations accept (with the key `01 00…00`, R = identity and S = 0 verify any message). Handshake
