@@ -200,7 +200,6 @@ export interface ChunkStore {
   get(of: AttachmentRef, chunkNo: number): Promise<StoredChunk | undefined>
   /** Deletes an expired attachment's bytes. Idempotent. @throws OperatingError */
   forget(expired: ExpiredAttachment): Promise<void>
-  close(): void
 }
 
 export function postgresChunks(db: Database): ChunkStore {
@@ -212,7 +211,6 @@ export function postgresChunks(db: Database): ChunkStore {
       return chunk?.content ? { hash: chunk.hash, content: chunk.content } : undefined
     },
     forget: async () => undefined, // the database deletes bytes with their rows
-    close: () => undefined,
   }
 }
 

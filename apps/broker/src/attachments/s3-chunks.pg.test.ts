@@ -28,7 +28,6 @@ beforeAll(async () => {
   s3 = s3Chunks(db, configOf(server.env))
 })
 afterAll(async () => {
-  s3.close()
   await server.close()
   await db.close()
   await scratch.drop()
@@ -101,5 +100,4 @@ test('an unavailable store causes a retryable error that contains no keys', asyn
   const failed = await away.put(of, newChunk(0)).catch((error: unknown) => error)
   expect(failed).toMatchObject({ code: 'store_unavailable', retryable: true })
   expect(String((failed as Error).stack)).not.toContain('S3RVER')
-  away.close()
 })

@@ -34,7 +34,6 @@ export function s3Chunks(db: Database, config: AttachmentConfig): ChunkStore {
         await Promise.all(Array.from({ length: count }, (_, i) => ask('DELETE', keyOf(of, first + i))))
       }
     },
-    close: () => undefined,
   }
 }
 

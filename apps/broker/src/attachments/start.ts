@@ -50,7 +50,6 @@ export async function openAttachments(
     chunkers: new RequestLimits(config.LIMITS === 'on' ? rate : null, AT_A_TIME),
     close: async () => {
       await expiry.stop()
-      for (const store of stores) store.close()
       await db.close()
     },
   }
