@@ -18,8 +18,8 @@ type Files = ReadonlyMap<string, Uint8Array>
 const NAME = /^(.+)-([0-9a-f]{64})\.tar\.zst$/
 const PROGRAMS = 'bin'
 const LEFTOVER = /\.(new|old)-\w+$/
-/** The age from which an incomplete folder is removed; a younger one may belong to a process that is unpacking. */
-const LEFTOVER_AFTER_MS = 600_000
+/** The age from which an incomplete folder is removed; a younger one may belong to a process that fills it. */
+export const LEFTOVER_AFTER_MS = 600_000
 /** Matches the folder of a version, whose modification time is its last start. */
 const UNPACKED = /^postgres-.+-[0-9a-f]{16}$/
 const UNUSED_AFTER_MS = 30 * 86_400_000
@@ -86,7 +86,7 @@ export async function unpackPrograms(archive: string, cacheDir: string): Promise
   if (name === undefined || hash === undefined) throw damaged()
   const folder = join(cacheDir, `${name}-${hash.slice(0, 16)}`)
   await utimes(folder, new Date(), new Date()).catch(() => undefined) // absent or read-only
-  await removeLeftovers(cacheDir)
+  await removeLeftovers(cacheDir, isUnused)
   if (isIntact(folder, hash)) return folder
   let fresh = ''
   try {
@@ -142,16 +142,21 @@ async function publish(fresh: string, folder: string, hash: string): Promise<voi
   }
 }
 
-/** Removes the folders of killed processes and unused versions as far as possible. */
-async function removeLeftovers(cacheDir: string): Promise<void> {
-  const names = await readdir(cacheDir).catch((): string[] => [])
+/** Removes the entries of a folder that `isLeft` selects by name and age, as far as possible. */
+export async function removeLeftovers(parent: string, isLeft: (name: string, ageMs: number) => boolean): Promise<void> {
+  const names = await readdir(parent).catch((): string[] => [])
   for (const name of names) {
-    const path = join(cacheDir, name)
+    const path = join(parent, name)
     const facts = await stat(path).catch(() => undefined) // another process has removed or renamed it
     const ageMs = Date.now() - (facts?.mtimeMs ?? Infinity)
-    const isLeft = LEFTOVER.test(name) ? ageMs > LEFTOVER_AFTER_MS : UNPACKED.test(name) && ageMs > UNUSED_AFTER_MS
-    if (isLeft && !isRunning(name)) await rm(path, { recursive: true, force: true }).catch(() => undefined)
+    if (isLeft(name, ageMs)) await rm(path, { recursive: true, force: true }).catch(() => undefined)
   }
+}
+
+/** Selects the folders of killed processes and of unused versions. */
+function isUnused(name: string, ageMs: number): boolean {
+  const isLeft = LEFTOVER.test(name) ? ageMs > LEFTOVER_AFTER_MS : UNPACKED.test(name) && ageMs > UNUSED_AFTER_MS
+  return isLeft && !isRunning(name)
 }
 
 /** Returns whether a process may run a program of this folder; true without `ps`. */

@@ -19,18 +19,16 @@ import {
   rename,
   rm,
   rmdir,
-  stat,
   writeFile,
 } from 'node:fs/promises'
 import { basename, dirname, join, resolve } from 'node:path'
 import { OperatingError } from '@sealpost/std'
+import { LEFTOVER_AFTER_MS, removeLeftovers } from './archive.ts'
 import type { Binaries } from './programs.ts'
 import { type Account, runProgram } from './programs.ts'
 
 export const SUPERUSER = 'sealpost'
 const DESCRIPTOR = 3
-/** A younger folder may belong to a process that creates a cluster now. */
-const LEFTOVER_AFTER_MS = 600_000
 
 export interface DataCluster {
   folder: string
@@ -77,7 +75,7 @@ export async function openCluster(folder: string, options: ClusterOptions): Prom
     throw unusable(top, `was created by PostgreSQL ${major}, and the embedded version is ${binaries.version}`)
   }
   await clearStaleLock(cluster)
-  await removeLeftovers(top, entries)
+  await removeLeftovers(top, isUnfinished)
   return { folder: cluster, password, ...(await accessTo(cluster, account)) }
 }
 
@@ -92,14 +90,9 @@ async function removeEmpty(inner: string, outer: string): Promise<void> {
   }
 }
 
-/** Removes what killed first starts left. */
-async function removeLeftovers(top: string, entries: string[]): Promise<void> {
-  for (const name of entries.filter((entry) => entry.startsWith('cluster.new-'))) {
-    const facts = await stat(join(top, name)).catch(() => undefined)
-    const isLeft = Date.now() - (facts?.mtimeMs ?? Infinity) > LEFTOVER_AFTER_MS
-    if (isLeft) await rm(join(top, name), { recursive: true, force: true }).catch(() => undefined)
-  }
-}
+/** Selects what killed first starts left. */
+const isUnfinished = (name: string, ageMs: number): boolean =>
+  name.startsWith('cluster.new-') && ageMs > LEFTOVER_AFTER_MS
 
 const readTrimmed = (path: string): Promise<string | undefined> =>
   readFile(path, 'utf8').then(
