@@ -2,13 +2,13 @@
  * Builds `sealpost` as one file: `bun run build:binary [--platform NAME …]`, by default for this machine. `bun run
  * build:npm` then packs the npm packages.
  */
-import { statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { oneOf, parseArgs, runCommand, wholeNumber } from '@sealpost/harness/programs/command'
 import { Command } from 'commander'
 import { binaryName, buildBinary, ownPlatform, type Platform, platforms } from './binary/build.ts'
 import { packCli } from './packages/cli.ts'
 import { packSdk } from './packages/sdk.ts'
+import { reportFile } from './run.ts'
 
 interface Options {
   readonly platform?: readonly Platform[]
@@ -35,12 +35,8 @@ await runCommand(async () => {
   for (const platform of names) {
     const outfile = join(out, binaryName(platform))
     await buildBinary({ platform, outfile, level })
-    report(outfile)
+    reportFile(outfile)
   }
-  if (npm) for (const tarball of [packSdk(out).tarball, ...packCli(out, names)]) report(tarball)
+  if (npm) for (const tarball of [packSdk(out).tarball, ...packCli(out, names)]) reportFile(tarball)
   return 0
 })
-
-function report(file: string): void {
-  console.log(`${file}  ${(statSync(file).size / 1e6).toFixed(2)} MB`)
-}

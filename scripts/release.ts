@@ -2,7 +2,7 @@
  * Builds and checks a release without publishing it: `bun run release --dry-run`. docs/RELEASING.md describes the steps
  * before and after it.
  */
-import { readdirSync, statSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { oneOf, parseArgs, runCommand, wholeNumber } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -12,6 +12,7 @@ import { platforms } from './binary/build.ts'
 import { ROOT } from './packages/sdk.ts'
 import type { DryRunOptions } from './release/dry-run.ts'
 import { commitOf, prepareVersion } from './release/repository.ts'
+import { reportFile } from './run.ts'
 
 interface Options extends DryRunOptions {
   readonly dryRun?: boolean
@@ -59,6 +60,5 @@ async function replaceFixture(number: number): Promise<void> {
 }
 
 function print(folder: string): void {
-  for (const name of readdirSync(folder).sort())
-    console.log(`${join(folder, name)}  ${(statSync(join(folder, name)).size / 1e6).toFixed(2)} MB`)
+  for (const name of readdirSync(folder).sort()) reportFile(join(folder, name))
 }

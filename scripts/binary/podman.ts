@@ -3,9 +3,9 @@ import { spawnSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { type Ended, Machine } from '@sealpost/cli/testing'
-import { ownPlatform } from './build.ts'
+import { ROOT } from '../deploy/sources.ts'
+import { binaryName, ownPlatform } from './build.ts'
 
-const ROOT = join(import.meta.dirname, '../..')
 const BASE = 'localhost/base'
 export const IMAGE = 'localhost/sealpost'
 
@@ -35,7 +35,7 @@ export async function buildImage(podman: Podman, binary: string): Promise<string
   const context = mkdtempSync(join(podman.folder, 'image-'))
   copyFileSync(join(ROOT, 'LICENSE'), join(context, 'LICENSE'))
   mkdirSync(join(context, 'dist'))
-  copyFileSync(binary, join(context, `dist/sealpost-${ownPlatform()}`))
+  copyFileSync(binary, join(context, 'dist', binaryName(ownPlatform())))
   const file = [`--file=${join(ROOT, 'Dockerfile')}`, `--build-arg=BASE=${BASE}`]
   const platform = `--platform=linux/${process.arch === 'x64' ? 'amd64' : process.arch}` // podman 4 sets TARGETARCH only with it
   succeeded(await build(podman, [...file, platform, `--tag=${IMAGE}`, context]))

@@ -6,7 +6,7 @@ import { copyFileSync, linkSync, mkdirSync, rmSync, statSync, writeFileSync } fr
 import { join } from 'node:path'
 import manifest from '../../package.json'
 import { binaryName, type Platform } from '../binary/build.ts'
-import { run } from '../run.ts'
+import { packFolder } from '../run.ts'
 import { ROOT } from './sdk.ts'
 
 const { version } = manifest
@@ -71,7 +71,7 @@ function pack(destination: string, contents: { readonly name: string }, fill: (f
   copyFileSync(join(ROOT, 'LICENSE'), join(folder, 'LICENSE'))
   fill(folder)
   // Level 9 takes 14 s instead of 3 s and saves 2 %.
-  run([process.execPath, 'pm', 'pack', '--quiet', '--gzip-level', '6', '--destination', destination], folder)
+  packFolder(folder, destination, 6)
   rmSync(folder, { recursive: true })
   return join(destination, `${base}-${version}.tgz`)
 }

@@ -5,7 +5,7 @@
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
-import { run } from '../run.ts'
+import { packFolder, run } from '../run.ts'
 import { type Interface, rollUp } from './types.ts'
 
 export const ROOT = join(import.meta.dirname, '../..')
@@ -74,7 +74,7 @@ const nameOf = (entry: string): string => (entry === '.' ? 'index' : entry.slice
 export function packSdk(destination: string): { readonly tarball: string; readonly report: string } {
   const folder = join(destination, 'sdk')
   const report = buildSdk(folder)
-  run([process.execPath, 'pm', 'pack', '--quiet', '--destination', destination], folder)
+  packFolder(folder, destination)
   return { tarball: join(destination, `sealpost-sdk-${manifestOf('sdk').version}.tgz`), report }
 }
 

@@ -46,7 +46,11 @@ async function build(folder: string): Promise<Built> {
 /** Returns the path of the binary for this machine, which tests must not change. A release is tested with its own. */
 export async function testBinary(): Promise<string> {
   const { RELEASE_FOLDER } = process.env
-  if (RELEASE_FOLDER) return join(RELEASE_FOLDER, `sealpost-${process.platform}-${process.arch}`)
+  if (RELEASE_FOLDER) {
+    // Imported late, because the setup of every test run loads this file.
+    const { binaryName, ownPlatform } = await import('../binary/build.ts')
+    return join(RELEASE_FOLDER, binaryName(ownPlatform()))
+  }
   const response = await fetch(inject('sealpostBinary'), { signal: AbortSignal.timeout(170_000) })
   const text = await response.text()
   if (!response.ok) throw new Error(text)

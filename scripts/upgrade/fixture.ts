@@ -11,7 +11,7 @@ import { OperatingError } from '@sealpost/std'
 import manifest from '../../package.json'
 import { packSdk, ROOT } from '../packages/sdk.ts'
 import { installSdk, transpile, unpack } from '../packages/test/install.ts'
-import { run } from '../run.ts'
+import { packFolder } from '../run.ts'
 
 const FIXTURES = join(import.meta.dirname, 'fixtures')
 const MIGRATIONS = join(ROOT, 'packages/schema/migrations')
@@ -115,6 +115,6 @@ async function packPrograms(folder: string): Promise<string> {
   const { version } = manifest
   const packed = { name: 'sealpost-fixture', version, type: 'module', files: ['program', 'migrations', 'clients'] }
   writeFileSync(join(folder, 'package.json'), JSON.stringify(packed))
-  run([process.execPath, 'pm', 'pack', '--quiet', '--gzip-level', '9', '--destination', folder], folder)
+  packFolder(folder, folder)
   return join(folder, `sealpost-fixture-${version}.tgz`)
 }
