@@ -8,7 +8,7 @@ import type { GroupMessage, GroupMessageTerms, OutgoingMessage, Receipt } from '
 import { keptForLater, type Orphan, type SharedBodyStore } from '../outbox/persistent-outbox.ts'
 import type { GroupCrypto, PeerEvent } from '../ports.ts'
 import type { BrokerRequestOf } from '../requests/requests.ts'
-import { GroupStatements } from './member-lists.ts'
+import { StatementCache } from './member-lists.ts'
 
 export interface GroupClientPorts {
   readonly crypto: GroupCrypto
@@ -41,6 +41,43 @@ const newsOf = (group: GroupStatement): PeerEvent =>
   isGroupEnded(group)
     ? { type: 'group_deleted', group: group.groupId, name: group.name }
     : { type: 'group_changed', group: group.groupId, name: group.name, epoch: group.epoch }
+
+export interface GroupStatementsPorts {
+  readonly crypto: Pick<GroupCrypto, 'read'>
+  readonly emit: (event: PeerEvent) => void
+  /** Requests the statements after this id. Reply: `listed`, or `close`. */
+  readonly ask: (after: GroupId) => void
+  /** Called when the group is new, has changed, or has ended. */
+  readonly changed: (group: GroupStatement) => void
+}
+
+/** The groups of the mesh. They are read on first use, and from then on in every session. */
+export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
+  #isUsed = false
+
+  constructor({ crypto, emit, ask, changed }: GroupStatementsPorts) {
+    super({
+      read: (bytes) => crypto.read(bytes),
+      idOf: ({ groupId }) => groupId,
+      beforeAll: '0'.repeat(32) as GroupId,
+      ask,
+      tampered: (group, reason) => emit({ type: 'group_tamper', group, reason }),
+      changed: (group, isNew) => {
+        if (!isNew || !isGroupEnded(group)) changed(group)
+      },
+    })
+  }
+
+  override refresh(done: (error: SealpostError | null) => void): void {
+    this.#isUsed = true
+    super.refresh(done)
+  }
+
+  /** Reads the statements again, because changes between sessions were not pushed. */
+  connected(): void {
+    if (this.#isUsed && !this.isReading) this.begin()
+  }
+}
 
 export class GroupClient {
   readonly opening: GroupOpener

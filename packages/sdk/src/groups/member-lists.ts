@@ -1,9 +1,8 @@
 /** Implements what groups and pools have in common: a named list of members that its owner changes by statements. */
-import { type GroupStatement, isGroupEnded, isMemberListName } from '@sealpost/identity'
+import { isGroupEnded, isMemberListName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
-import { type GroupId, isChosenName, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
+import { isChosenName, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { GroupCrypto, PeerEvent } from '../ports.ts'
 
 type StatementTamper = 'statement_forged' | 'statement_rolled_back'
 
@@ -113,43 +112,6 @@ export class StatementCache<Id extends string, Statement extends { readonly epoc
     if (statement.epoch < lowest) this.#kind.tampered(id, 'statement_rolled_back')
     this.add(statement)
     return id
-  }
-}
-
-export interface GroupStatementsPorts {
-  readonly crypto: Pick<GroupCrypto, 'read'>
-  readonly emit: (event: PeerEvent) => void
-  /** Requests the statements after this id. Reply: `listed`, or `close`. */
-  readonly ask: (after: GroupId) => void
-  /** Called when the group is new, has changed, or has ended. */
-  readonly changed: (group: GroupStatement) => void
-}
-
-/** The groups of the mesh. They are read on first use, and from then on in every session. */
-export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
-  #isUsed = false
-
-  constructor({ crypto, emit, ask, changed }: GroupStatementsPorts) {
-    super({
-      read: (bytes) => crypto.read(bytes),
-      idOf: ({ groupId }) => groupId,
-      beforeAll: '0'.repeat(32) as GroupId,
-      ask,
-      tampered: (group, reason) => emit({ type: 'group_tamper', group, reason }),
-      changed: (group, isNew) => {
-        if (!isNew || !isGroupEnded(group)) changed(group)
-      },
-    })
-  }
-
-  override refresh(done: (error: SealpostError | null) => void): void {
-    this.#isUsed = true
-    super.refresh(done)
-  }
-
-  /** Reads the statements again, because changes between sessions were not pushed. */
-  connected(): void {
-    if (this.#isUsed && !this.isReading) this.begin()
   }
 }
 
