@@ -8,19 +8,26 @@ const ofKind = (suffix: string) => folders.map((folder) => `${folder}/**/*${suff
 const needsServices = [...ofKind('.pg'), ...ofKind('.e2e')]
 const simulated = ['packages/sim/**/*.test.ts']
 
-/** Test files that take more than half a minute, longest first, so that none runs alone at the end. */
+/** Long test files, the longest first, so that none runs alone at the end. The last two only compute. */
 const LONG = [
   'apps/torture/src/torture.e2e',
-  'apps/loadtest/src/load-test.e2e',
   'apps/loadtest/src/load-test-scenarios.e2e',
-  'apps/cli/src/test/up.e2e',
   'apps/cli/src/test/mcp.e2e',
-  'apps/drills/src/failover.e2e',
+  'apps/loadtest/src/load-test.e2e',
   'scripts/packages/cli.e2e',
-  'apps/torture/src/mutations/planted.e2e',
-  'apps/broker/src/test/demo.e2e',
+  'apps/drills/src/failover.e2e',
+  'apps/cli/src/test/up.e2e',
+  'apps/cli/src/test/group.e2e',
   'apps/broker/src/test/hung-http.e2e',
-  'apps/broker/src/shards/cells.e2e',
+  'apps/cli/src/test/received-files.e2e',
+  'apps/bench/src/figures/bench.e2e',
+  'scripts/binary.e2e',
+  'apps/torture/src/mutations/planted.e2e',
+  'apps/docs/src/site.e2e',
+  'scripts/packages/sdk.e2e',
+  'scripts/upgrade/upgrade.e2e',
+  'scripts/release/release.e2e',
+  'packages/sim/src/mutants/mutants.test',
   'packages/sim/src/sim.test',
 ]
 
