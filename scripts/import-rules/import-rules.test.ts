@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { checkRepository, type Manifest } from './check.ts'
 import { DIRECTIONS, LINES_MAX } from './rules.ts'
 import { codeOnly, importsOf } from './scan.ts'
-import { readSources } from './sources.ts'
+import { isIgnored, readSources } from './sources.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
@@ -22,6 +22,15 @@ describe('the repository', () => {
     expect(empty).toEqual([])
     expect(findings.importsSeen).toBeGreaterThan(100)
   })
+})
+
+test.each([
+  ['packages/sdk/node_modules', true],
+  ['apps/docs/pages', true],
+  ['.git', true],
+  ['apps/docs/src', false],
+])('%s is ignored: %s', (folder, ignored) => {
+  expect(isIgnored(folder)).toBe(ignored)
 })
 
 describe('a broken rule is reported', () => {
