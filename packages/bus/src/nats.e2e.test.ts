@@ -54,4 +54,21 @@ else {
     await bus.close()
     await server.stop()
   })
+
+  test('a send in flight fails when its server ends, so that the next connection repeats it', async () => {
+    const server = await NatsServer.start()
+    const up = Promise.withResolvers<void>()
+    const transport = natsTransport({ cluster: CLUSTER, urls: [server.url] })({
+      onUp: up.resolve,
+      onDown: () => undefined,
+      onPacket: () => undefined,
+      onFollowing: () => undefined,
+    })
+    await up.promise
+    server.pause()
+    const sent = transport.send([{ topic: transport.topicOf(null), bytes: new Uint8Array(1) }])
+    await server.stop()
+    await expect(sent).rejects.toMatchObject({ code: 'bus_down' })
+    await transport.close()
+  })
 }

@@ -50,18 +50,23 @@ class NatsBusConnection implements BusConnection {
   readonly #connection: NatsConnection
   readonly #events: BusConnectionEvents
   readonly #subscriptions = new Map<Topic, { unsubscribe(): void }>()
+  readonly #lost: Promise<never>
   #isDenied = false
 
   constructor(connection: NatsConnection, events: BusConnectionEvents) {
     this.#connection = connection
     this.#events = events
+    this.#lost = connection.closed().then((error) => {
+      throw error || new Error('the connection was closed')
+    })
+    this.#lost.catch(() => undefined) // an idle connection may close
   }
 
   /** Resolves with the reply to a flush, which paces the batches. */
   send(packets: Parameters<BusConnection['send']>[0]): Promise<void> {
     return request(() => {
       for (const { topic, bytes } of packets) this.#connection.publish(topic, bytes)
-      return this.#connection.flush()
+      return this.#flushed()
     })
   }
 
@@ -69,7 +74,7 @@ class NatsBusConnection implements BusConnection {
     return request(async () => {
       for (const topic of topics)
         this.#subscriptions.set(topic, this.#connection.subscribe(topic, { callback: this.#receive }))
-      await this.#connection.flush()
+      await this.#flushed()
       if (!this.#isDenied) return
       await this.#connection.close()
       throw new Error('the account may not subscribe')
@@ -89,6 +94,11 @@ class NatsBusConnection implements BusConnection {
 
   close(): Promise<void> {
     return request(() => this.#connection.close())
+  }
+
+  /** Rejects if the connection closes first, because the client then leaves its flushes pending. */
+  #flushed(): Promise<void> {
+    return Promise.race([this.#connection.flush(), this.#lost])
   }
 
   /** An error means that the account may not subscribe. It precedes the reply to the flush. */

@@ -26,6 +26,11 @@ export class NatsServer {
     return new NatsServer(child, port, [...args, '--port', port])
   }
 
+  /** Stops replies, until `stop` ends the server. */
+  pause(): void {
+    this.#child.kill('SIGSTOP')
+  }
+
   async stop(): Promise<void> {
     const ended = new Promise((resolve) => this.#child.once('exit', resolve))
     this.#child.kill('SIGKILL')
