@@ -98,7 +98,7 @@ export interface EventStreamPorts {
 }
 
 /** The maximum number of consecutive cuts without a line between them. */
-const CUTS_MAX = 8
+export const CUTS_MAX = 8
 
 interface Progress {
   query: StreamQuery['query']
@@ -153,7 +153,7 @@ function resumed(query: StreamQuery['query'], line: StreamLine): StreamQuery['qu
   return { ...query, ...rest, after: line.seq }
 }
 
-const cutOff = (): SealpostError =>
+export const cutOff = (): SealpostError =>
   new SealpostError('connection_lost', 'The response was interrupted repeatedly.', { isRetryable: true })
 
 /**

@@ -26,7 +26,7 @@ export { openReactions, type ReactionCount, type Reactions, type ReactionsOption
 export type { HistoryEvent, HistoryMessage, SealedMessage } from './space-reader.ts'
 export type { MemberGrant, SpaceStatus } from './space-service.ts'
 export type { Written } from './space-writer.ts'
-export { type Moment, type SpaceTerms, State, type StateValue, type WriteOptions } from './state.ts'
+export { type Conversation, type Moment, type SpaceTerms, State, type StateValue, type WriteOptions } from './state.ts'
 
 /** The space and the peer that opens it, as for `connect`. The peer need not have a session. */
 export interface SpaceOptions {

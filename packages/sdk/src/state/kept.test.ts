@@ -121,3 +121,50 @@ test('another body, another record and any changed byte are reported as forged',
   await handOut({ value: base64(one!.value.map((byte, i) => (i === 40 ? byte ^ 1 : byte))) })
   await handOut({ value: base64(one!.value.map((byte, i) => (i === 150 ? byte ^ 1 : byte))) })
 })
+
+test('recent events are read newest first, in pages of any size, from any number, and after a cut', async () => {
+  const { space, ann, bob } = await crew()
+  for (const text of ['1', '2', '3', '4', '5', '6', '7']) say(space, text === '4' ? bob : ann, text)
+  const recent = async (options: Parameters<typeof bob.state.recent>[0] = {}) =>
+    (await all(bob.state.recent(options))).map((event) => event.seq).join('')
+  for (const pageMax of [1, 2, 3, 100]) {
+    space.broker.pageMax = pageMax
+    space.broker.cutAfter = 1
+    expect(await recent()).toBe('7654321')
+    expect([await recent({ before: 4 }), await recent({ limit: 3 })]).toEqual(['321', '765'])
+  }
+  expect(bob.told).toEqual([])
+})
+
+test('omitted and outdated events are reported as gaps, also between two pages', async () => {
+  const { space, ann, bob } = await crew()
+  for (const text of ['1', '2', '3', '4', '5', '6']) say(space, ann, text)
+  for (const [pageMax, missing] of [
+    [2, 4],
+    [2, 5],
+    [100, 2],
+  ]) {
+    space.broker.pageMax = pageMax!
+    space.broker.bend = (lines) => lines.filter(({ seq }) => seq !== missing)
+    bob.told.length = 0
+    await all(bob.state.recent())
+    expect(bob.told.map(({ type }) => type)).toContain('history_gap')
+  }
+  await bob.state.maintainKeys()
+  space.broker.bend = (lines) => lines.filter(({ seq }) => (seq as number) < 5)
+  space.broker.pageMax = 100
+  bob.told.length = 0
+  await all(bob.state.recent())
+  expect(bob.told).toMatchObject([{ type: 'history_gap', reason: 'events 5 to 6 are missing' }])
+})
+
+test('a conversation has its last message and the number of unread messages of others', async () => {
+  const { space, ann, bob } = await crew()
+  expect(await bob.state.conversation()).toEqual({ spaceId: space.broker.spaceId, last: null, unread: 0 })
+  for (const text of ['1', '2', '3']) say(space, ann, text)
+  say(space, bob, '4')
+  await ann.state.set('topic', 'lunch')
+  expect(await bob.state.conversation()).toMatchObject({ last: { seq: 4 }, unread: 3 })
+  expect(await bob.state.conversation({ readUpTo: 2 })).toMatchObject({ last: { seq: 4 }, unread: 1 })
+  expect(await ann.state.conversation({ readUpTo: 5 })).toMatchObject({ last: { seq: 4 }, unread: 0 })
+})

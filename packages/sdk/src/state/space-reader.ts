@@ -17,7 +17,7 @@ import {
   type TamperReport,
   tampered,
 } from './entry-verifier.ts'
-import { type EventLine, eventLines, type StreamQuery, timeText } from './event-stream.ts'
+import { CUTS_MAX, cutOff, type EventLine, eventLines, type StreamQuery, timeText } from './event-stream.ts'
 import type { SpaceKeyRing, SpaceService } from './space-service.ts'
 
 /** A message to the group, as its history contains it. */
@@ -58,6 +58,12 @@ export interface HistoryRange {
   readonly fromUs?: number | undefined
   readonly toUs?: number | undefined
   readonly after?: number | undefined
+  readonly limit?: number | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface RecentQuery {
+  readonly before?: number | undefined
   readonly limit?: number | undefined
   readonly signal?: AbortSignal | undefined
 }
@@ -119,7 +125,6 @@ export class SpaceReader {
       ...(toUs !== undefined && { to: timeText(toUs) }),
       ...(limit <= PAGE_MAX && { limit }),
     }
-    const { seq: newest } = this.#parts.memory.pin ?? { seq: 0 }
     let [left, last] = [limit, 0]
     const lines = this.#lines({ of: 'history', query: { ...bounds, after }, signal })
     for await (const event of this.#events(lines, { after: after ?? null, isWhole: true })) {
@@ -128,8 +133,46 @@ export class SpaceReader {
       left -= 1
       if (left === 0) return
     }
-    // The oldest events expire, so a reply without any does not reveal a gap.
-    if (last > 0 && last < newest && toUs === undefined)
+    if (toUs === undefined) this.#checkNewest(last)
+  }
+
+  /** Yields the events before a number, newest first. Checks each page, and that the pages follow one another. */
+  async *recent({ before, limit = Infinity, signal }: RecentQuery): AsyncGenerator<HistoryEvent> {
+    let [end, left, newer] = [before ?? Number.MAX_SAFE_INTEGER, limit, null as EventOrder | null]
+    for (let hasMore = true; hasMore && left > 0; ) {
+      const page = await this.#page({ before: end, limit: Math.min(left, PAGE_MAX) }, signal)
+      const order = new EventOrder(null)
+      const events: HistoryEvent[] = []
+      for await (const event of this.#checked(page.lines, { order, isWhole: true })) events.push(event)
+      if (events.length === 0) return
+      if (newer) for (const misconduct of newer.after(order)) this.#report(misconduct)
+      else if (before === undefined) this.#checkNewest(order.seq)
+      for (const event of events.toReversed()) yield event
+      ;[hasMore, left, end, newer] = [page.hasMore, left - events.length, events[0]!.seq, order]
+    }
+  }
+
+  /** Reads one page, and reads it again after a cut. */
+  async #page(
+    bounds: { before: number; limit: number },
+    signal: AbortSignal | undefined,
+  ): Promise<{ lines: EventLine[]; hasMore: boolean }> {
+    for (let cuts = 1; cuts <= CUTS_MAX; cuts++) {
+      const lines: EventLine[] = []
+      for await (const line of await this.#parts.calls.stream({ of: 'history', query: bounds, signal })) {
+        if (line.type === 'event') lines.push(line)
+        if (line.type === 'end') return { lines, hasMore: line.hasMore }
+      }
+      signal?.throwIfAborted()
+      await this.#parts.pause(cuts, signal)
+    }
+    throw cutOff()
+  }
+
+  /** The oldest events expire, so a reply without any does not reveal a gap. */
+  #checkNewest(last: number): void {
+    const { seq: newest } = this.#parts.memory.pin ?? { seq: 0 }
+    if (last > 0 && last < newest)
       this.#report({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
   }
 
@@ -143,14 +186,22 @@ export class SpaceReader {
     yield* this.#events(lines, { after, isWhole })
   }
 
-  async *#events(
+  #events(
     lines: AsyncGenerator<EventLine>,
     { after, isWhole }: { after: number | null; isWhole: boolean },
   ): AsyncGenerator<HistoryEvent> {
-    const chains = new EventOrder(after)
+    return this.#checked(lines, { order: new EventOrder(after), isWhole })
+  }
+
+  async *#checked(
+    lines: AsyncIterable<EventLine> | Iterable<EventLine>,
+    { order, isWhole }: { order: EventOrder; isWhole: boolean },
+  ): AsyncGenerator<HistoryEvent> {
     for await (const line of lines) {
-      this.#report(chains.passed(line.seq, isWhole))
-      yield line.kind === 3 ? await this.#message(line, chains) : await this.#change(line, { chains, isWhole })
+      this.#report(order.passed(line.seq, isWhole))
+      yield line.kind === 3
+        ? await this.#message(line, order)
+        : await this.#change(line, { chains: order, isWhole })
     }
   }
 
@@ -244,6 +295,8 @@ interface Link {
 export class EventOrder {
   readonly #entries = new Map<string, Link>()
   readonly #streams = new Map<string, Link>()
+  /** Repeats the checks of the first event of each key and stream after older events. */
+  readonly #openings: ((older: EventOrder) => TamperReport | null)[] = []
   #seq: number
 
   /** `after`: the number of the event before the first one; null if any event may be first. */
@@ -255,11 +308,20 @@ export class EventOrder {
     return Math.max(0, this.#seq)
   }
 
+  /**
+   * Checks that these events follow older ones, which were read later. A first event without a predecessor in `older`
+   * is checked again after the events before `older`.
+   */
+  after(older: EventOrder): TamperReport[] {
+    return this.#openings.map((check) => check(older)).filter((found) => found !== null)
+  }
+
   /** Checks the next event's number. `isWhole`: whether all events are expected, not only the last one of each key. */
   passed(seq: number, isWhole: boolean): TamperReport | null {
     const former = this.#seq
     if (seq <= former) return { type: 'state_rolled_back', reason: `event ${seq} comes after event ${former}` }
     this.#seq = seq
+    if (former === -1) this.#openings.push((older) => older.passed(seq, isWhole))
     const isGap = isWhole && former >= 0 && seq !== former + 1
     return isGap ? { type: 'history_gap', reason: `events ${former + 1} to ${seq - 1} are missing` } : null
   }
@@ -268,6 +330,7 @@ export class EventOrder {
     const { keyHash, revision, prevHash, author } = entryFields(bytes)!
     const former = this.#entries.get(keyHash)
     this.#entries.set(keyHash, { place: revision, hash: hash256(bytes) })
+    if (!former) this.#openings.push((older) => older.entry(bytes, isWhole))
     if (!former) return null
     const about = { keyHash, author }
     if (revision <= former.place)
@@ -281,10 +344,13 @@ export class EventOrder {
       : null
   }
 
-  record({ author, hash }: SignedRecord, { streamId, seq, prevHash }: OpenRecord): TamperReport | null {
+  record(signed: SignedRecord, opened: OpenRecord): TamperReport | null {
+    const { author, hash } = signed
+    const { streamId, seq, prevHash } = opened
     const name = author + streamId
     const former = this.#streams.get(name)
     this.#streams.set(name, { place: seq, hash })
+    if (!former) this.#openings.push((older) => older.record(signed, opened))
     if (!former) return null
     if (seq <= former.place) return { type: 'state_rolled_back', reason: 'a message was returned twice', author }
     const isNext = seq === former.place + 1 && isSameBytes(prevHash, former.hash)

@@ -19,7 +19,7 @@ import type { MessageRecorder } from '../groups/group-client.ts'
 import type { Access } from './access.ts'
 import { type EntryVerifier, noKey, type SpaceMemory, type StateEntry } from './entry-verifier.ts'
 import type { KeyMaintenance } from './key-maintenance.ts'
-import type { HistoryEvent, SpaceReader } from './space-reader.ts'
+import type { HistoryEvent, HistoryMessage, SpaceReader } from './space-reader.ts'
 import type { SpaceKeyRing, SpaceService, SpaceStatus } from './space-service.ts'
 import type { SpaceWriter, Written } from './space-writer.ts'
 
@@ -36,6 +36,17 @@ export interface WriteOptions {
 
 /** A point in time: a `Date`, or microseconds since 1970. */
 export type Moment = Date | { readonly us: number }
+
+/** The recorded messages of a group, as a list of conversations shows them. */
+export interface Conversation {
+  readonly spaceId: SpaceId
+  /** Null if no message is recorded. */
+  readonly last: HistoryMessage | null
+  /** At most 1,000. */
+  readonly unread: number
+}
+
+const UNREAD_MAX = 1_000
 
 export interface StateParts {
   readonly identity: Identity
@@ -150,6 +161,43 @@ export class State implements MessageRecorder, AsyncDisposable {
     const { from, to, after, limit, signal } = options
     await this.#nameKey()
     yield* this.#parts.reading.history({ fromUs: from && us(from), toUs: to && us(to), after, limit, signal })
+  }
+
+  /**
+   * Yields the changes and messages before the event number `before`, or all, newest first. @throws the errors of
+   * `history`
+   * @example for await (const event of state.recent({ limit: 20 })) console.log(event.seq)
+   */
+  async *recent(options: { before?: number; limit?: number; signal?: AbortSignal } = {}): AsyncGenerator<HistoryEvent> {
+    await this.#nameKey()
+    yield* this.#parts.reading.recent(options)
+  }
+
+  /**
+   * Yields the messages with files, newest first. Pass their `attachment` to `attachmentOf`
+   * (`@sealpost/sdk/attachments`). @throws the errors of `history`
+   * @example for await (const { attachment } of state.files()) console.log(attachmentOf({ attachment })?.name)
+   */
+  async *files(options: { before?: number; signal?: AbortSignal } = {}): AsyncGenerator<HistoryMessage> {
+    for await (const event of this.recent(options)) if (event.type === 'message' && event.attachment) yield event
+  }
+
+  /**
+   * Returns the last message and the number of messages of others after the event number `readUpTo`, which the
+   * application stores. Counts up to 1,000.
+   * @throws the errors of `history`
+   * @example const { last, unread } = await state.conversation({ readUpTo: 12 })
+   */
+  async conversation({ readUpTo = 0 }: { readUpTo?: number } = {}): Promise<Conversation> {
+    let [last, unread] = [null as HistoryMessage | null, 0]
+    for await (const event of this.recent()) {
+      const isRead = event.seq <= readUpTo || unread === UNREAD_MAX
+      if (last !== null && isRead) break
+      if (event.type !== 'message') continue
+      last ??= event
+      if (!isRead && event.author !== this.self) unread += 1
+    }
+    return { spaceId: this.spaceId, last, unread }
   }
 
   /**

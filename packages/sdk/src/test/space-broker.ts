@@ -55,6 +55,8 @@ export class SpaceBroker {
   bendAnswer: (answer: Json, asked: Asked) => Json = (answer) => answer
   /** The number of lines after which the next stream is cut. */
   cutAfter: number | null = null
+  /** The largest page. */
+  pageMax = Infinity
   /** Members that the broker serves even if the group's newest statement lacks them. */
   readonly keptIn = new Set<PeerKey>()
   /** The directory's box keys, where they differ from the peers' own. */
@@ -242,17 +244,15 @@ export class SpaceBroker {
   #stream(asked: Asked, what: string, signal: AbortSignal | undefined): Response {
     const { query } = asked
     const after = Number(query.get('after') ?? 0)
-    const found = what === 'state' ? this.#stateAt(query) : this.#between(query)
-    const limit = Number(query.get('limit') ?? Infinity)
+    const before = Number(query.get('before') ?? Infinity)
+    const found = (what === 'state' ? this.#stateAt(query) : this.#between(query)).filter(({ seq }) => seq < before)
+    const limit = Math.min(Number(query.get('limit') ?? Infinity), this.pageMax)
     const start = { start: true, at: FIRST_US + this.events.length * 1000, lastSeq: this.events.length }
-    const lines = this.bend(
-      found
-        .filter(({ seq }) => seq > after)
-        .slice(0, limit)
-        .map(lineOf),
-      asked,
-    )
-    if (!query.has('follow')) return this.#body([start, ...lines, { end: true, seq: this.events.length }])
+    const rest = found.filter(({ seq }) => seq > after)
+    const page = query.has('before') ? rest.slice(-limit) : rest.slice(0, limit)
+    const lines = this.bend(page.map(lineOf), asked)
+    const more = query.has('limit') && page.length < rest.length
+    if (!query.has('follow')) return this.#body([start, ...lines, { end: true, seq: this.events.length, more }])
     return this.#follow([start, ...lines], { asked, signal })
   }
 
