@@ -37,6 +37,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     space: async () => (await import('./state/space.ts')).spaceCommand,
     state: async () => (await import('./state/state.ts')).stateCommand,
     history: async () => (await import('./state/state.ts')).historyCommand,
+    conversations: async () => (await import('./state/conversations.ts')).conversationsCommand,
   },
   'Maintenance:': {
     status: async () => (await import('./profile/status.ts')).statusCommand,

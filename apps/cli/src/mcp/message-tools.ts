@@ -241,7 +241,7 @@ export const sendToGroup = tool({
 })
 
 /** Checks the recipients. @throws OperatingError `recipient_not_allowed` */
-async function checkMembers({ members }: GroupFacts, context: ToolContext): Promise<void> {
+export async function checkMembers({ members }: GroupFacts, context: ToolContext): Promise<void> {
   const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
   for (const member of members) if (member !== own) await context.checkRecipient(member)
 }

@@ -20,6 +20,7 @@ import {
 import { McpInbox } from './mail.ts'
 import { listGroups, replyToMessage, requestAnswer, sendMessage, sendToGroup } from './message-tools.ts'
 import { listPeers, NOTICE, setStatus } from './peer-tools.ts'
+import { conversationsTool, readHistory, readState, writeState } from './state-tools.ts'
 import { type Tool, ToolContext } from './tool.ts'
 
 interface McpOptions {
@@ -142,6 +143,10 @@ export const tools: readonly Tool[] = [
   giveBackMessage,
   rejectMessage,
   setStatus,
+  readState,
+  writeState,
+  conversationsTool,
+  readHistory,
 ]
 
 /** Renders the table for `docs/MCP.md`. */

@@ -3,10 +3,10 @@
  * broker can't read.
  */
 import type { GroupId } from '@sealpost/sdk'
-import type { HistoryEvent, SpaceOptions, State, StateEntry } from '@sealpost/sdk/state'
+import type { HistoryEvent, HistoryMessage, SpaceOptions, State, StateEntry } from '@sealpost/sdk/state'
 import { isHex, OperatingError } from '@sealpost/std'
-import { Command } from 'commander'
-import { bodyForPrograms, labelOf, textOf } from '../messages/incoming-message.ts'
+import { Command, Option } from 'commander'
+import { bodyForPrograms, fileForPrograms, labelOf, textOf } from '../messages/incoming-message.ts'
 import { readBody } from '../messages/send.ts'
 import { escapeName, escapeText, type Paint } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
@@ -14,6 +14,7 @@ import { findGroup } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { parseInteger, parseTimestamp } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { markRead } from './conversations.ts'
 import { meshPlaceOf, withStateAt } from './open-state.ts'
 
 const IF_REVISION = [
@@ -166,24 +167,27 @@ function watchCommand(run: RunAction): Command {
     .addHelpText('after', examples('sealpost state watch', "sealpost state watch --json | jq -r '.key'"))
     .action(
       run((shell, { group, after, count = Infinity }: WatchOptions) =>
-        withState(shell, group, (state) => {
+        withState(shell, group, async (state) => {
           shell.output.info('watching; press Ctrl-C to end')
-          return showEvents(shell, state.watch({ signal: shell.signal, ...(after !== undefined && { after }) }), count)
+          await showEvents(shell, state.watch({ signal: shell.signal, ...(after !== undefined && { after }) }), count)
         }),
       ),
     )
 }
 
-/** Prints events as they arrive. */
-async function showEvents(shell: Shell, events: AsyncGenerator<HistoryEvent>, count = Infinity): Promise<void> {
+/** Prints events as they arrive. Returns the highest event number. */
+async function showEvents(shell: Shell, events: AsyncGenerator<HistoryEvent>, count = Infinity): Promise<number> {
   const { output } = shell
   const contacts = await Contacts.read(shell.profile.contactsFile)
+  let last = 0
   for (let shown = 0; shown < count; shown++) {
     const { value: event, done } = await abortable(events.next(), shell.signal)
-    if (done) return
+    if (done) return last
+    last = Math.max(last, event.seq)
     await output.result(eventForPrograms(event, contacts), () => eventForPeople(event, contacts, output.paint))
   }
   await events.return(undefined)
+  return last
 }
 
 interface HistoryOptions {
@@ -191,32 +195,65 @@ interface HistoryOptions {
   readonly from?: { us: number }
   readonly to?: { us: number }
   readonly after?: number
+  readonly before?: number
+  readonly newest?: boolean
+  readonly files?: boolean
   readonly limit?: number
 }
 
 export function historyCommand(run: RunAction): Command {
   return new Command('history')
-    .description('Print the recorded changes and messages of a mesh or a group, oldest first')
+    .description(
+      'Print the recorded changes and messages of a mesh or a group, oldest first. Marks them as read for "conversations".',
+    )
     .option(...GROUP_OPTION)
     .option('--from <TIME>', 'start at a time such as 2026-11-22T14:03Z, or an age such as 2h', parseTimestamp)
     .option('--to <TIME>', 'end before a time such as 2026-11-22T14:03Z, or an age such as 2h', parseTimestamp)
     .option('--after <N>', 'start after event number N', parseInteger(0, Number.MAX_SAFE_INTEGER))
+    .addOption(new Option('--newest', 'print the newest events first').conflicts(['from', 'to', 'after']))
+    .addOption(
+      new Option('--before <N>', 'print the events before event number N, newest first')
+        .argParser(parseInteger(1, Number.MAX_SAFE_INTEGER))
+        .conflicts(['from', 'to', 'after']),
+    )
+    .addOption(
+      new Option('--files', 'print only the messages with files, newest first').conflicts(['from', 'to', 'after']),
+    )
     .option('--limit <N>', 'exit after N events', parseInteger(1, 1_000_000_000))
     .addHelpText(
       'after',
-      examples('sealpost history --from 2h', 'sealpost history --group crew --from 2026-11-22 --json'),
-    )
-    .action(
-      run((shell, { group, ...bounds }: HistoryOptions) =>
-        withState(shell, group, (state) => showEvents(shell, state.history({ ...bounds, signal: shell.signal }))),
+      examples(
+        'sealpost history --from 2h',
+        'sealpost history --group crew --from 2026-11-22 --json',
+        'sealpost history --group crew --newest --limit 20',
+        'sealpost history --group crew --files',
       ),
     )
+    .action(run(history))
+}
+
+function history(shell: Shell, { group, newest, files, ...bounds }: HistoryOptions): Promise<void> {
+  return withState(shell, group, async (state) => {
+    const options = { ...bounds, signal: shell.signal }
+    const isBackward = newest || files || bounds.before !== undefined
+    const events = files ? state.files(options) : isBackward ? state.recent(options) : state.history(options)
+    const last = await showEvents(shell, events, bounds.limit)
+    if (last > 0) await markRead(shell, state.spaceId, last)
+  })
 }
 
 const INDENT = '    '
 
+const fileOf = ({ attachment }: HistoryMessage) =>
+  fileForPrograms({ attachment }, attachment === null ? { name: 'none' } : { name: 'left' })
+
+function fileText(event: HistoryMessage): string {
+  const file = fileOf(event)
+  return file ? `\n${INDENT}[${escapeName(file.name ?? 'a file')}, ${file.bytes ?? 'unknown'} bytes]` : ''
+}
+
 /** Formats an event as JSON. `at` is in UTC with microseconds, values are `text` or `bodyBase64`. */
-function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
+export function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
   const { type, seq, author, sentAtMs } = event
   const common = { type, seq, at: instantText(event.atUs), author, name: contacts.nameOf(author) ?? null, sentAtMs }
   switch (event.type) {
@@ -225,7 +262,7 @@ function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
     case 'deleted':
       return { ...common, key: event.key, revision: event.revision }
     case 'message':
-      return { ...common, thread: event.thread, ...bodyForPrograms(event) }
+      return { ...common, thread: event.thread, file: fileOf(event), ...bodyForPrograms(event) }
     case 'sealed':
       return { ...common, keyHash: event.keyHash }
   }
@@ -245,7 +282,7 @@ function whatOf(event: HistoryEvent, paint: Paint): string {
     case 'deleted':
       return paint.dim(`${escapeName(event.key)} was deleted`)
     case 'message':
-      return valueText(event.body)
+      return valueText(event.body) + paint.dim(fileText(event))
     case 'sealed':
       return paint.dim('(sealed before you joined)')
   }

@@ -14,6 +14,9 @@ const UNKNOWN = 'f'.repeat(32)
 const REFUSED: Readonly<Record<string, Record<string, unknown>>> = {
   send_message: { to: 'nobody', text: 'x' },
   send_to_group: { group: 'nobody', text: 'x' },
+  read_state: { group: 'nobody' },
+  write_state: { group: 'nobody', key: 'x', text: 'x' },
+  read_history: { group: 'nobody' },
   request: { to: 'nobody', text: 'x' },
   save_file: { messageId: UNKNOWN },
   reply_to_message: { messageId: UNKNOWN, text: 'x' },
@@ -65,6 +68,8 @@ test('a client of the v1 SDK reads results and errors of every tool', async () =
   const [name, other] = [await newMember(), await newMember()]
   expect((await machine.run(['group', 'create', `of ${name}`, name, other])).code).toBe(0)
   await using answerer = await Agent.start(machine, ['--profile', other])
+  const space = await machine.run(['space', 'open', '--messages', '--group', `of ${name}`])
+  expect(space.code, space.stderr).toBe(0)
   const files = join(machine.folder, `files-${name}`)
   await using client = await startV1(name, files)
   const call = client.call
@@ -77,8 +82,23 @@ test('a client of the v1 SDK reads results and errors of every tool', async () =
   })
   expect(await call('send_to_group', { group: `of ${name}`, text: 'all' })).toMatchObject({ isStored: true })
 
-  await bobSends(name, 'one')
+  const group = `of ${name}`
+  const recorded = await machine.run(['group', 'send', group, 'for the record', '--keep', '--profile', other])
+  expect(recorded.code, recorded.stderr).toBe(0)
+  expect(await call('list_conversations', {})).toMatchObject({
+    conversations: [{ group: { name: group }, unread: 1, last: { preview: 'for the record' } }],
+  })
+  const event = { type: 'message', text: 'for the record', author: { name: other } }
+  expect(await call('read_history', { group })).toMatchObject({ events: [event] })
+  expect(await call('list_conversations', {})).toMatchObject({ conversations: [{ unread: 0 }] })
+  expect(await call('write_state', { group, key: 'topic', text: 'tea', ifRevision: 0 })).toMatchObject({ revision: 1 })
+  const topic = { key: 'topic', text: 'tea', revision: 1 }
+  expect(await call('read_state', { group, prefix: 'to' })).toMatchObject({ values: [topic], hasMore: false })
+  expect(await call('read_state', { group, key: 'other' })).toMatchObject({ values: [] })
+
   const readId = async () => (await call('read_inbox', { waitSeconds: 20 })).messages[0].messageId as string
+  await call('settle_message', { messageIds: [await readId()] }) // the recorded message
+  await bobSends(name, 'one')
   const first = await readId()
   expect(await call('give_back_message', { messageIds: [first], afterSeconds: 0 })).toMatchObject({
     givenBack: [first],
@@ -415,6 +435,9 @@ describe('refusals', () => {
       'save_file',
       'settle_message',
       'give_back_message',
+      'read_state',
+      'list_conversations',
+      'read_history',
     ])
     await expect(agent.call('send_message', { to: 'bob', text: 'hi' })).rejects.toThrow('not found')
   })

@@ -70,3 +70,23 @@ test('in a group only members can read, and with history for `joined` a member s
   await run('space', 'show', ...crew)
   expect(await run('space', 'show', ...crew, '--profile', 'dave')).toMatchObject([{ members: 2, keyEpoch: 3 }])
 })
+
+test('conversations count what others have written since this profile read the history, which can be read backwards', async () => {
+  await run('group', 'create', 'desk', 'bob')
+  const desk = ['--group', 'desk']
+  expect(await run('conversations', ...asBob)).not.toContainEqual(expect.objectContaining({ group: { name: 'desk' } }))
+  await run('space', 'open', '--messages', ...desk)
+  for (const text of ['one', 'two', 'three']) await run('group', 'send', 'desk', text, '--keep')
+  const ofDesk = async (...as: string[]) =>
+    (await run('conversations', ...as)).find(({ group }: { group: { name: string } }) => group.name === 'desk')
+  expect(await ofDesk(...asBob)).toMatchObject({ unread: 3, last: { preview: 'three' } })
+  expect(await ofDesk()).toMatchObject({ unread: 0, last: { preview: 'three' } })
+  expect(await run('history', ...desk, '--newest', '--limit', '2', ...asBob)).toMatchObject([
+    { text: 'three', seq: 3 },
+    { text: 'two', seq: 2 },
+  ])
+  expect(await run('history', ...desk, '--before', '2', ...asBob)).toMatchObject([{ text: 'one', seq: 1 }])
+  expect(await ofDesk(...asBob)).toMatchObject({ unread: 0 })
+  expect(await run('history', ...desk, '--files', ...asBob)).toEqual([])
+  expect(await run('history', ...desk, '--newest', '--from', '2h')).toEqual([2, 'usage'])
+})

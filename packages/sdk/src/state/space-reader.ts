@@ -199,9 +199,7 @@ export class SpaceReader {
   ): AsyncGenerator<HistoryEvent> {
     for await (const line of lines) {
       this.#report(order.passed(line.seq, isWhole))
-      yield line.kind === 3
-        ? await this.#message(line, order)
-        : await this.#change(line, { chains: order, isWhole })
+      yield line.kind === 3 ? await this.#message(line, order) : await this.#change(line, { chains: order, isWhole })
     }
   }
 
