@@ -48,6 +48,17 @@ export type StoreRecord =
   | KeyEpochRecord
   | SpaceRecord
   | AddressesRecord
+  | SendKeyRecord
+
+/** An idempotency key (`outbox/once.ts`). Only stores of the class `OnceStore` contain such records. */
+export interface SendKeyRecord {
+  readonly kind: 'sendKey'
+  readonly key: string
+  readonly fingerprint: string
+  readonly outboxNo: number
+  readonly envelopeId: EnvelopeId | null
+  readonly atMs: Millis
+}
 
 /** The owner of the store. Sealed envelopes are valid for one sender in one mesh. */
 export interface OwnerRecord {
