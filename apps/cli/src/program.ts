@@ -32,6 +32,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     listen: async () => (await import('./messages/listen.ts')).listenCommand,
     chat: async () => (await import('./messages/chat.ts')).chatCommand,
     mcp: async () => (await import('./mcp/serve.ts')).mcpCommand,
+    gateway: async () => (await import('./gateway/gateway.ts')).gatewayCommand,
   },
   'State and history:': {
     space: async () => (await import('./state/space.ts')).spaceCommand,

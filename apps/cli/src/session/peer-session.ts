@@ -5,7 +5,7 @@
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { beginBoxKeyRotation, beginIdentityRotation, completeBoxKeyRotation } from '@sealpost/identity/key-file'
-import { certificateUntrusted, openPeer, type Peer, type PeerEvent, type PeerKey } from '@sealpost/sdk'
+import { certificateUntrusted, openPeer, type Peer, type PeerEvent, type PeerKey, type PeerStore } from '@sealpost/sdk'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { type Millis, OperatingError } from '@sealpost/std'
@@ -132,6 +132,8 @@ interface Terms {
   readonly credit?: number
   /** The maximum age of messages; older ones are rejected. */
   readonly maxAgeSeconds?: number | undefined
+  /** Replaces the store of the session by one that uses it. */
+  readonly wrapStore?: (store: PeerStore) => PeerStore
 }
 
 interface SessionOptions extends Terms {
@@ -143,14 +145,15 @@ interface Opening extends Terms {
   readonly place: JoinedProfile
 }
 
-async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSeconds }: Opening): Promise<OpenedSession> {
+async function openAt(daemon: SessionDaemon, opening: Opening): Promise<OpenedSession> {
+  const { shell, place, credit, maxAgeSeconds, wrapStore = (store) => store } = opening
   try {
     const keys = await shell.profile.readKeys()
     const { identity, formerBoxKeys, formerKeys = [], warning } = keys
     if (warning) shell.output.warn(warning.message)
     const { url, brokerKey, meshId } = place.membership
     const keyEpochs = await openProfileKeyEpochs(shell.profile, keys, meshId)
-    const store = await openFileStore(join(shell.profile.folder, 'messages'))
+    const store = wrapStore(await openFileStore(join(shell.profile.folder, 'messages')))
     const online = Promise.withResolvers<Durability>()
     const distrusted = Promise.withResolvers<never>()
     distrusted.promise.catch(() => undefined) // single calls await it

@@ -1,0 +1,290 @@
+/** Defines the gateway's HTTP interface, which seals and opens messages for any program that speaks HTTP. */
+import { createHash } from 'node:crypto'
+import { BODY_BYTES_MAX, PRIORITIES } from '@sealpost/protocol'
+import { type PeerKey, SealpostError } from '@sealpost/sdk'
+import type { OnceOutcome } from '@sealpost/sdk/once'
+import { OperatingError } from '@sealpost/std'
+import { type Context, Hono } from 'hono'
+import { bodyLimit } from 'hono/body-limit'
+import { streamSSE } from 'hono/streaming'
+import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { Webhook } from 'standardwebhooks'
+import { z } from 'zod'
+import { type Caller, callerOf, type GatewayEntry, type IncomingHook } from './config.ts'
+import type { GatewayInbox, HeldMessage } from './inbox.ts'
+
+export interface GatewaySend {
+  readonly to: PeerKey
+  readonly body: Uint8Array
+  readonly priority: (typeof PRIORITIES)[number]
+  readonly ttlSeconds: number
+  readonly thread?: string
+}
+
+export interface GatewayPorts {
+  readonly inbox: GatewayInbox
+  entries(): Promise<readonly GatewayEntry[]>
+  /** Returns the key of a recipient. @throws OperatingError `name_unknown` and the like */
+  resolve(word: string): Promise<PeerKey>
+  send(send: GatewaySend, key: string, fingerprint: string): Promise<OnceOutcome>
+  request(send: GatewaySend, timeoutMs: number): Promise<object>
+  peers(): Promise<object>
+  isOnline(): boolean
+  /** Formats a message as the body of events and webhooks. */
+  contentOf(held: HeldMessage): Promise<object>
+}
+
+/** The statuses of codes that are not 400. */
+const STATUS: Readonly<Record<string, ContentfulStatusCode>> = {
+  ...{ token_invalid: 401, signature_invalid: 401 },
+  ...{ recipient_not_allowed: 403, receiving_not_allowed: 403, origin_refused: 403, not_allowed: 403 },
+  ...{ name_unknown: 404, unknown_recipient: 404, unknown_device: 404, message_unknown: 404, hook_unknown: 404 },
+  ...{ key_reused: 409, no_auto_reply: 409, no_responder: 409, body_too_large: 413, timeout: 504 },
+  ...{ unreachable: 503, outbox_full: 503, kept_for_later: 202 },
+}
+
+/** The largest request: a body in base64, and its terms. */
+const REQUEST_BYTES_MAX = 2 * BODY_BYTES_MAX
+/** How long a send waits for the broker. After that, the profile sends the message later. */
+const STORED_WITHIN_MS = 10_000
+const KEEP_ALIVE_MS = 15_000
+
+const fields = z.strictObject({
+  to: z.string().min(1).max(200),
+  text: z.string().optional(),
+  bodyBase64: z.base64().optional(),
+  priority: z.enum(PRIORITIES).default('next'),
+  ttlSeconds: z.int().min(0).default(0),
+  thread: z
+    .string()
+    .regex(/^[0-9a-f]{32}$/)
+    .optional(),
+})
+const hasOneBody = ({ text, bodyBase64 }: z.infer<typeof fields>) => (text === undefined) !== (bodyBase64 === undefined)
+const ONE_BODY = 'it must have either text or bodyBase64'
+const contents = fields.refine(hasOneBody, ONE_BODY)
+const question = fields.extend({ timeoutMs: z.int().min(1).max(600_000).default(30_000) }).refine(hasOneBody, ONE_BODY)
+const ends = {
+  retry: z.strictObject({ afterSeconds: z.number().min(0).max(300).default(60) }),
+  reject: z.strictObject({ reason: z.string().max(120).default('') }),
+  reply: z.strictObject({ text: z.string(), isError: z.boolean().default(false) }),
+}
+
+type Env = { Variables: { caller: Caller } }
+
+export function gatewayApi(ports: GatewayPorts): Hono<Env> {
+  const app = new Hono<Env>()
+  app.onError((error, c) => refusal(c, error))
+  app.notFound((c) => refusal(c, new OperatingError('not_found', 'The gateway has no such path.'), 404))
+  app.use(async (c, next) => {
+    checkOrigin(c)
+    await next()
+  })
+  app.use(bodyLimit({ maxSize: REQUEST_BYTES_MAX, onError: (c) => refusal(c, tooLarge()) }))
+  app.post('/hooks/:name', async (c) => receiveHook(c, ports))
+  app.use('/v1/*', async (c, next) => {
+    c.set('caller', await authenticated(c, ports))
+    await next()
+  })
+  app.get('/v1/status', (c) =>
+    c.json({
+      caller: c.var.caller.name,
+      isOnline: ports.isOnline(),
+      waiting: ports.inbox.waiting,
+      open: ports.inbox.open,
+    }),
+  )
+  app.get('/v1/peers', async (c) => c.json({ peers: await ports.peers() }))
+  app.post('/v1/messages', (c) => send(c, ports))
+  app.post('/v1/requests', (c) => request(c, ports))
+  app.get('/v1/messages', (c) => events(c, ports))
+  app.post('/v1/messages/:id/:end', (c) => endMessage(c, ports))
+  return app
+}
+
+/** Refuses calls from web pages, which can reach loopback addresses. @throws OperatingError `origin_refused` */
+function checkOrigin(c: Context): void {
+  const host = (c.req.header('host') ?? '').replace(/:\d+$/, '')
+  const isLocal = ['localhost', '127.0.0.1', '[::1]', 'gateway'].includes(host)
+  if (!isLocal || c.req.header('origin') !== undefined)
+    throw new OperatingError('origin_refused', 'The gateway accepts calls only from programs on this machine.')
+}
+
+async function authenticated(c: Context, ports: GatewayPorts): Promise<Caller> {
+  const [, token = ''] = /^Bearer (\S+)$/.exec(c.req.header('authorization') ?? '') ?? []
+  const caller = token === '' ? undefined : callerOf(await ports.entries(), token)
+  if (caller) return caller
+  throw new OperatingError('token_invalid', 'Send a token of `sealpost gateway token` in the header Authorization.')
+}
+
+async function parsed<T>(c: Context, schema: z.ZodType<T>): Promise<T> {
+  const text = await c.req.text()
+  const { success, data, error } = schema.safeParse(jsonOf(text === '' ? '{}' : text))
+  if (success) return data
+  const [{ path, message } = { path: [], message: 'unknown' }] = error.issues
+  const where = path.length > 0 ? `The field ${path.join('.')}` : 'The body'
+  throw new OperatingError('request_malformed', `${where} is invalid (${message.replace(/\.$/, '')}).`)
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new OperatingError('request_malformed', 'The body is not JSON.')
+  }
+}
+
+type Contents = z.infer<typeof contents>
+
+/** Resolves a caller's recipient and body. @throws OperatingError `recipient_not_allowed`, `body_too_large`, … */
+async function sendOf(
+  { to, text, bodyBase64, thread, ...terms }: Contents,
+  ports: GatewayPorts,
+  caller?: Caller,
+): Promise<GatewaySend> {
+  const key = await ports.resolve(to)
+  if (caller) await checkRecipient(key, ports, caller)
+  const body = text === undefined ? Buffer.from(bodyBase64!, 'base64') : new TextEncoder().encode(text)
+  if (body.length > BODY_BYTES_MAX) throw tooLarge()
+  return { ...terms, to: key, body, ...(thread !== undefined && { thread }) }
+}
+
+async function checkRecipient(key: PeerKey, ports: GatewayPorts, { to }: Caller): Promise<void> {
+  if (to === null) return
+  for (const word of to) if ((await ports.resolve(word).catch(() => null)) === key) return
+  throw new OperatingError('recipient_not_allowed', `Nothing was sent: this caller may write only to ${to.join(', ')}.`)
+}
+
+function tooLarge(): OperatingError {
+  return new OperatingError('body_too_large', `A message can have at most ${BODY_BYTES_MAX} bytes.`)
+}
+
+async function send(c: Context<Env>, ports: GatewayPorts): Promise<Response> {
+  const { caller } = c.var
+  const given = await parsed(c, contents)
+  const key = c.req.header('idempotency-key')
+  const outcome = await ports.send(
+    await sendOf(given, ports, caller),
+    key === undefined ? crypto.randomUUID() : keyOf(`token ${caller.name}`, key),
+    fingerprintOf(given),
+  )
+  return c.json(...(await reportOf(outcome)))
+}
+
+/** Returns an idempotency key that no other caller can use. @throws OperatingError `request_malformed` */
+function keyOf(owner: string, key: string): string {
+  if (key.length >= 1 && key.length <= 150) return `${owner} ${key}`
+  throw new OperatingError('request_malformed', 'An idempotency key has 1 to 150 characters.')
+}
+
+const fingerprintOf = (given: unknown): string => createHash('sha256').update(JSON.stringify(given)).digest('hex')
+
+/** Waits for the broker for a while. @throws the error with which the broker refused the message */
+async function reportOf({ receipt, isRepeated, envelopeId }: OnceOutcome): Promise<[object, 200 | 202]> {
+  const late = Promise.withResolvers<null>()
+  const timer = setTimeout(() => late.resolve(null), STORED_WITHIN_MS)
+  try {
+    const stored = receipt === null ? null : await Promise.race([receipt, late.promise])
+    const id = stored?.envelopeId ?? envelopeId
+    return [{ envelopeId: id, isStored: id !== null, isRepeated }, id === null ? 202 : 200]
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+async function request(c: Context<Env>, ports: GatewayPorts): Promise<Response> {
+  const { timeoutMs, ...given } = await parsed(c, question)
+  return c.json(await ports.request(await sendOf(given, ports, c.var.caller), timeoutMs))
+}
+
+function checkReceiver({ receives, name }: Caller): void {
+  if (receives) return
+  throw new OperatingError('receiving_not_allowed', `The token ${name} was created without --receive.`)
+}
+
+/** Streams messages as server-sent events. The caller ends each one with a call. */
+function events(c: Context<Env>, { inbox, contentOf }: GatewayPorts): Response {
+  checkReceiver(c.var.caller)
+  return streamSSE(c, async (stream) => {
+    const ended = Promise.withResolvers<void>()
+    const write = async (held: HeldMessage) =>
+      stream.writeSSE({ event: 'message', id: held.messageId, data: JSON.stringify(await contentOf(held)) })
+    await stream.write(': open\n\n')
+    const disconnect = inbox.connect((held) => {
+      void write(held).catch(ended.resolve)
+      return true
+    })
+    const beat = setInterval(() => void stream.write(': alive\n\n'), KEEP_ALIVE_MS)
+    stream.onAbort(ended.resolve)
+    await ended.promise
+    clearInterval(beat)
+    disconnect()
+  })
+}
+
+async function endMessage(c: Context<Env>, { inbox }: GatewayPorts): Promise<Response> {
+  checkReceiver(c.var.caller)
+  const id = c.req.param('id')!
+  switch (c.req.param('end')) {
+    case 'settle':
+      inbox.finish(id, (message) => message.settle())
+      return c.json({ messageId: id, outcome: 'settled' })
+    case 'retry': {
+      const { afterSeconds } = await parsed(c, ends.retry)
+      inbox.finish(id, (message) => message.retry(afterSeconds * 1000))
+      return c.json({ messageId: id, outcome: 'returned' })
+    }
+    case 'reject': {
+      const { reason } = await parsed(c, ends.reject)
+      inbox.finish(id, (message) => message.reject(reason))
+      return c.json({ messageId: id, outcome: 'rejected' })
+    }
+    case 'reply': {
+      const { text, isError } = await parsed(c, ends.reply)
+      const message = inbox.find(id)
+      const options = { isAutomatic: true }
+      const { envelopeId } = await (isError ? message.replyError(text, options) : message.reply(text, options))
+      return c.json({ messageId: id, envelopeId })
+    }
+    default:
+      throw new OperatingError('request_malformed', 'A message can be ended with settle, retry, reject or reply.')
+  }
+}
+
+/** Sends the body of a signed webhook as a message, once per webhook id. */
+async function receiveHook(c: Context, ports: GatewayPorts): Promise<Response> {
+  const name = c.req.param('name')!
+  const hook = (await ports.entries()).find(
+    (entry): entry is IncomingHook => entry.kind === 'hook' && entry.name === name,
+  )
+  if (!hook) throw new OperatingError('hook_unknown', 'The gateway has no such webhook.')
+  const text = await c.req.text()
+  const id = verifiedId(hook, text, c)
+  const to = await ports.resolve(hook.to)
+  const body = new TextEncoder().encode(text)
+  if (body.length > BODY_BYTES_MAX) throw tooLarge()
+  const sent = { to, body, priority: 'next', ttlSeconds: 0 } as const
+  const outcome = await ports.send(sent, keyOf(`hook ${name}`, id), fingerprintOf(text))
+  return c.json(...(await reportOf(outcome)))
+}
+
+/** Checks the signature and the age of a webhook call. @throws OperatingError `signature_invalid` */
+function verifiedId({ secret }: IncomingHook, text: string, c: Context): string {
+  const names = ['webhook-id', 'webhook-timestamp', 'webhook-signature']
+  const headers = Object.fromEntries(names.map((name) => [name, c.req.header(name) ?? '']))
+  try {
+    new Webhook(secret).verify(text, headers, { jsonParse: false })
+  } catch {
+    throw new OperatingError('signature_invalid', 'The signature of the webhook is missing, invalid or too old.')
+  }
+  return headers['webhook-id']!
+}
+
+function refusal(c: Context, error: unknown, given?: ContentfulStatusCode): Response {
+  if (!(error instanceof OperatingError || error instanceof SealpostError)) {
+    return c.json({ code: 'internal', message: 'The gateway failed with an internal error.' }, 500)
+  }
+  const { code, message } = error
+  const status = given ?? STATUS[code] ?? 400
+  return c.json({ code, message }, status)
+}
