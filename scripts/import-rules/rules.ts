@@ -160,6 +160,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
     'apps/broker/src/http/route-parts.ts',
     'apps/broker/src/http/tokens.ts',
     'apps/broker/src/admin/api.ts',
+    'apps/cli/src/gateway/api.ts',
   ],
   ioredis: ['apps/loadtest/src/rivals/'],
   'libsodium-wrappers': ['packages/identity/'],
@@ -222,7 +223,13 @@ export const WORD_RULES: readonly WordRule[] = [
   {
     name: 'Bun.serve',
     word: /\bBun\s*\.\s*serve\b/,
-    onlyIn: ['apps/broker/src/server/server.ts', 'packages/sdk/src/test/hostile.ts', 'apps/loadtest/', 'scripts/'],
+    onlyIn: [
+      'apps/broker/src/server/server.ts',
+      'apps/cli/src/gateway/gateway.ts',
+      'packages/sdk/src/test/hostile.ts',
+      'apps/loadtest/',
+      'scripts/',
+    ],
   },
   {
     name: 'Bun.serve without reusePort: false',

@@ -118,6 +118,8 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'mesh_exists',
     'broker_keys_differ',
     'state_conflict',
+    'gateway_name_taken',
+    'key_reused',
   ],
   quota: [
     'busy',
@@ -145,6 +147,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'value_too_large',
     'state_full',
     'too_many_tokens',
+    'too_many_entries',
   ],
   unreachable: [
     'unreachable',

@@ -38,6 +38,7 @@ export const sections: readonly Section[] = [
       page('docs/reference/stores.md', 'Peer stores', 'an outbox and an inbox that survive a restart'),
       page('docs/ATTACHMENTS.md', 'Attachments', 'files of any size with a message, sealed and resumable'),
       page('docs/STATE.md', 'State and history', 'values that a mesh or a group shares, and their history'),
+      page('docs/GATEWAY.md', 'Gateway', '`sealpost gateway`, HTTP and webhooks on your machine'),
       page('docs/MCP.md', 'AI agents', '`sealpost mcp`, an MCP server'),
     ],
   },

@@ -10,7 +10,7 @@ import { streamSSE } from 'hono/streaming'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import { Webhook } from 'standardwebhooks'
 import { z } from 'zod'
-import { type Caller, callerOf, type GatewayEntry, type IncomingHook } from './config.ts'
+import { callerOf, type GatewayCaller, type GatewayEntry, type IncomingHook } from './config.ts'
 import type { GatewayInbox, HeldMessage } from './inbox.ts'
 
 export interface GatewaySend {
@@ -70,7 +70,7 @@ const ends = {
   reply: z.strictObject({ text: z.string(), isError: z.boolean().default(false) }),
 }
 
-type Env = { Variables: { caller: Caller } }
+type Env = { Variables: { caller: GatewayCaller } }
 
 export function gatewayApi(ports: GatewayPorts): Hono<Env> {
   const app = new Hono<Env>()
@@ -110,7 +110,7 @@ function checkOrigin(c: Context): void {
     throw new OperatingError('origin_refused', 'The gateway accepts calls only from programs on this machine.')
 }
 
-async function authenticated(c: Context, ports: GatewayPorts): Promise<Caller> {
+async function authenticated(c: Context, ports: GatewayPorts): Promise<GatewayCaller> {
   const [, token = ''] = /^Bearer (\S+)$/.exec(c.req.header('authorization') ?? '') ?? []
   const caller = token === '' ? undefined : callerOf(await ports.entries(), token)
   if (caller) return caller
@@ -140,7 +140,7 @@ type Contents = z.infer<typeof contents>
 async function sendOf(
   { to, text, bodyBase64, thread, ...terms }: Contents,
   ports: GatewayPorts,
-  caller?: Caller,
+  caller?: GatewayCaller,
 ): Promise<GatewaySend> {
   const key = await ports.resolve(to)
   if (caller) await checkRecipient(key, ports, caller)
@@ -149,7 +149,7 @@ async function sendOf(
   return { ...terms, to: key, body, ...(thread !== undefined && { thread }) }
 }
 
-async function checkRecipient(key: PeerKey, ports: GatewayPorts, { to }: Caller): Promise<void> {
+async function checkRecipient(key: PeerKey, ports: GatewayPorts, { to }: GatewayCaller): Promise<void> {
   if (to === null) return
   for (const word of to) if ((await ports.resolve(word).catch(() => null)) === key) return
   throw new OperatingError('recipient_not_allowed', `Nothing was sent: this caller may write only to ${to.join(', ')}.`)
@@ -197,7 +197,7 @@ async function request(c: Context<Env>, ports: GatewayPorts): Promise<Response> 
   return c.json(await ports.request(await sendOf(given, ports, c.var.caller), timeoutMs))
 }
 
-function checkReceiver({ receives, name }: Caller): void {
+function checkReceiver({ receives, name }: GatewayCaller): void {
   if (receives) return
   throw new OperatingError('receiving_not_allowed', `The token ${name} was created without --receive.`)
 }

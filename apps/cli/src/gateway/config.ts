@@ -8,7 +8,7 @@ import { isRecord, type Profile, readJsonFile, updateJsonFile } from '../profile
 import { examples, type RunAction, type Shell } from '../shell.ts'
 
 /** A program that calls the gateway. */
-export interface Caller {
+export interface GatewayCaller {
   readonly kind: 'token'
   readonly name: string
   /** The SHA-256 hash of the token, in hex. */
@@ -36,7 +36,7 @@ export interface Forward {
   readonly from: readonly string[] | null
 }
 
-export type GatewayEntry = Caller | IncomingHook | Forward
+export type GatewayEntry = GatewayCaller | IncomingHook | Forward
 
 interface GatewayFile {
   readonly version: 1
@@ -58,7 +58,7 @@ export async function readEntries(profile: Profile): Promise<readonly GatewayEnt
 const hashOf = (token: string): string => createHash('sha256').update(token).digest('hex')
 
 /** Returns the caller with this token, or undefined. Takes the same time for every wrong token. */
-export function callerOf(entries: readonly GatewayEntry[], token: string): Caller | undefined {
+export function callerOf(entries: readonly GatewayEntry[], token: string): GatewayCaller | undefined {
   const hash = Buffer.from(hashOf(token))
   return entries.filter((entry) => entry.kind === 'token').find((caller) => isSame(Buffer.from(caller.hash), hash))
 }

@@ -116,6 +116,9 @@ function portsOf(shell: Shell, { session, inbox, store }: Parts): GatewayPorts {
   }
 }
 
+/** Event streams may be silent for longer than Bun's default timeout. */
+const HTTP = { idleTimeout: 0, development: false } as const
+
 type Fetch = (request: Request) => Response | Promise<Response>
 
 /** Opens the port or the socket. @throws OperatingError `port_taken`, `socket_unusable` */
@@ -125,7 +128,10 @@ async function listen(
   { port, socket }: { port: number; socket?: string },
 ): Promise<Disposable> {
   if (socket === undefined) {
-    const server = served(() => Bun.serve({ hostname: '127.0.0.1', port, fetch, idleTimeout: 0 }), `port ${port}`)
+    const server = served(
+      () => Bun.serve({ ...HTTP, hostname: '127.0.0.1', port, fetch, reusePort: false }),
+      `port ${port}`,
+    )
     output.info(`gateway at http://127.0.0.1:${server.port}; press Ctrl-C to end`)
     return { [Symbol.dispose]: () => void server.stop(true) }
   }
@@ -133,7 +139,10 @@ async function listen(
   await rm(socket, { force: true })
   const before = process.umask(0o177) // only this account may connect, from the first moment on
   try {
-    const server = served(() => Bun.serve({ unix: socket, fetch }), `the socket ${escapeName(socket)}`)
+    const server = served(
+      () => Bun.serve({ unix: socket, fetch, development: false, reusePort: false } as never),
+      `the socket ${escapeName(socket)}`,
+    )
     await chmod(socket, 0o600)
     output.info(`gateway at ${escapeName(socket)}; press Ctrl-C to end`)
     return { [Symbol.dispose]: () => void server.stop(true) }
