@@ -38,7 +38,8 @@ async function call(url: string, token: string | null, given?: object, headers: 
     headers: { ...(token !== null && { authorization: `Bearer ${token}` }), ...headers },
     ...(given && { body: JSON.stringify(given) }),
   })
-  return { status: response.status, ...((await response.json()) as Record<string, unknown>) }
+  const answer = (await response.json()) as { code?: string; message?: string; envelopeId?: string }
+  return { ...answer, status: response.status }
 }
 
 async function heard(profile: string, total: number): Promise<string[]> {
