@@ -45,6 +45,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'login_malformed',
     'state_key_malformed',
     'moment_in_future',
+    'scope_unsupported',
   ],
   not_found: [
     'unknown_recipient',
@@ -67,6 +68,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'space_unknown',
     'key_unknown',
     'before_horizon',
+    'mcp_not_installed',
   ],
   auth: [
     'auth_failed',
@@ -120,6 +122,8 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'state_conflict',
     'gateway_name_taken',
     'key_reused',
+    'mcp_entry_exists',
+    'config_changed',
   ],
   quota: [
     'busy',

@@ -22,6 +22,8 @@ test('bash completes commands, subcommands, options and choices', () => {
   expect(offered('send', 'bob', '--priority', '')).toEqual(['now', 'next', 'low'])
   expect(offered('completion', 'z')).toEqual(['zsh'])
   expect(offered('--profile', 'work', 'invite', 'cr')).toEqual(['create'])
+  expect(offered('mcp', 'install', 'cl')).toEqual(['claude', 'claude-desktop'])
+  expect(offered('mcp', 'uninstall', '--pro')).toEqual(['--project', '--profile'])
 })
 
 test('zsh uses the same function, and fish completes every command', () => {

@@ -17,6 +17,7 @@ import {
   saveFileOf,
   settleMessage,
 } from './inbox-tools.ts'
+import { installCommand, uninstallCommand } from './install/commands.ts'
 import { McpInbox } from './mail.ts'
 import { listGroups, replyToMessage, requestAnswer, sendMessage, sendToGroup } from './message-tools.ts'
 import { listPeers, NOTICE, setStatus } from './peer-tools.ts'
@@ -120,8 +121,11 @@ export function mcpCommand(run: RunAction): Command {
         'sealpost mcp --profile agent',
         'sealpost mcp --to alice bob',
         'sealpost mcp --no-send --files ~/Downloads',
+        'sealpost mcp install claude',
       ),
     )
+    .addCommand(installCommand(run))
+    .addCommand(uninstallCommand(run))
     .action(run(mcp))
 }
 

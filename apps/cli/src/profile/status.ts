@@ -1,7 +1,8 @@
 /** `sealpost status` shows the profile's peer and connection, or sets its status. */
 import { fingerprint } from '@sealpost/identity'
 import { AVAILABILITIES } from '@sealpost/protocol'
-import { type Availability, validateStatus } from '@sealpost/sdk'
+import { type Availability, SealpostError, validateStatus } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
 import { checkBroker } from '../broker/broker-supervisor.ts'
 import { escapeName } from '../output.ts'
@@ -22,23 +23,54 @@ export function statusCommand(run: RunAction): Command {
       ).choices(AVAILABILITIES),
     )
     .argument('[SUMMARY]', 'a text to show with the status, up to 120 ASCII characters')
+    .option(
+      '--hook',
+      'set the status for a hook of an MCP client: print an empty JSON object, always succeed, and change neither dnd nor an equal status',
+    )
     .addHelpText(
       'after',
-      examples('sealpost status', 'sealpost status --json', "sealpost status working 'on the parser'"),
+      examples(
+        'sealpost status',
+        'sealpost status --json',
+        "sealpost status working 'on the parser'",
+        'sealpost status working --hook',
+      ),
     )
     .action(run(status))
 }
 
-function status(shell: Shell, _: object, availability?: Availability, summary = ''): Promise<void> {
-  return availability ? setStatus(shell, { availability, summary }) : show(shell)
+interface StatusOptions {
+  readonly hook?: boolean
 }
 
-/** Stores the status for this and later sessions. */
-async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
+function status(shell: Shell, { hook }: StatusOptions, availability?: Availability, summary = ''): Promise<void> {
+  if (availability === undefined) return show(shell)
+  return hook ? setForHook(shell, { availability, summary }) : setStatus(shell, { availability, summary })
+}
+
+/** Sets the status as a side effect of an agent's turn, which it must neither stop nor add text to. */
+async function setForHook(shell: Shell, status: SavedStatus): Promise<void> {
+  const { profile, output } = shell
+  try {
+    const current = (await profile.readStatus())?.availability ?? 'idle'
+    if (current !== 'dnd' && current !== status.availability) await saveStatus(shell, status)
+  } catch (error) {
+    if (!(error instanceof OperatingError || error instanceof SealpostError)) throw error
+    output.fail(error.code, error.message)
+  }
+  await output.result({}, () => '{}')
+}
+
+/** Stores the status for this and later sessions. Returns whether another command's session has sent it. */
+async function saveStatus(shell: Shell, status: SavedStatus): Promise<boolean> {
   await shell.profile.readMembership()
   validateStatus(status)
   await shell.profile.writeStatus(status)
-  const isTold = await updateRunningSession(shell, status)
+  return updateRunningSession(shell, status)
+}
+
+async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
+  const isTold = await saveStatus(shell, status)
   const { output } = shell
   if (output.isJson) await output.result({ ...status, isTold }, () => '')
   else output.info(isTold ? `your status is ${status.availability}` : `${status.availability}, while you are connected`)
