@@ -71,32 +71,3 @@ export function seededRandom(seed: number): Random {
   }
   return { next, below: (limit) => Math.floor(next() * limit), chance: (probability) => next() < probability }
 }
-
-/**
- * The maximum length of names of members, devices, groups, pools and meshes. A name can't be mistaken for a key, a
- * fingerprint, or the notation around names: `USER/LABEL`, `bob, carol`, `*`, `(you)`, `--option`. Names may look
- * alike.
- */
-export const NAME_LENGTH_MAX = 64
-
-export const NAME_RULE = `1 to ${NAME_LENGTH_MAX} characters of printable ASCII, without / , * ( ) or a leading hyphen, and not a key or a fingerprint`
-
-/** Trims the name, and reduces inner runs of spaces to one. */
-export const tidyName = (text: string): string => text.replace(/ +/g, ' ').replace(/^ | $/g, '')
-
-const KEY = /^[0-9a-f]{64}$/i
-/** Matches a fingerprint anywhere in the name, also with I, L, O and U, which resemble its characters. */
-const FINGERPRINT = /(?<![0-9a-z])[0-9a-z]{4}(?:[-_.: ][0-9a-z]{4}){7}(?![0-9a-z])|^[0-9a-z]{32}$/i
-/**
- * Matches the beginning of a fingerprint: groups of four, one of them with a digit before a letter. `team-2024` and
- * `east-web1` remain valid names.
- */
-const BEGINNING = /^(?=.*\d[a-z])[0-9a-z]{4}(?:-[0-9a-z]{4})+$/i
-
-/** Returns whether a user may choose this tidy name. */
-export const isChosenName = (name: string): boolean =>
-  name.length <= NAME_LENGTH_MAX &&
-  /^[!-~][ -~]*$/.test(name) &&
-  tidyName(name) === name &&
-  !/^-|[/,*()]/.test(name) &&
-  ![KEY, FINGERPRINT, BEGINNING].some((form) => form.test(name))

@@ -33,7 +33,16 @@ import { NativeSignatures } from '@sealpost/identity/native-signatures'
 import type { Database } from '@sealpost/pg'
 import { type FrameOf, MEMBER_PAGE_MAX } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
-import { isChosenName, type MeshId, type Millis, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
+import {
+  asciiName,
+  isChosenName,
+  type MeshId,
+  type Millis,
+  OperatingError,
+  type PeerKey,
+  tidyName,
+  unicodeName,
+} from '@sealpost/std'
 import { enrolByInvite, listMembers, revokeMembers, type VerifiedInvite } from '@sealpost/store'
 import type { Config } from '../config/config.ts'
 import type { Cells } from '../shards/cells.ts'
@@ -267,9 +276,9 @@ export class EnrolmentService {
     // The reply must not distinguish this from an invite that is used up or revoked.
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
-    const name = tidyName(enrol.name)
+    const name = unicodeName(tidyName(enrol.name))
     if (!isChosenName(name)) return { status: 'name_malformed' }
-    const outcome = await enrolByInvite(this.db, claim, { ...binding, name }, this.membersMax)
+    const outcome = await enrolByInvite(this.db, claim, { ...binding, name: asciiName(name) }, this.membersMax)
     if (outcome.status === 'invite_refused') return this.cells.sendOn(claim.meshId, proof)
     return outcome.status === 'enrolled' ? { ...outcome, proof } : outcome
   }

@@ -22,7 +22,7 @@ import {
 import type { Database } from '@sealpost/pg'
 import { BATCH_MAX, type FrameOf, GROUP_PAGE_MAX, type KeyBindingEntry } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
-import { type GroupId, isChosenName, type MeshId } from '@sealpost/std'
+import { type GroupId, isChosenName, type MeshId, unicodeName } from '@sealpost/std'
 import {
   BOX_EPOCH_MAX,
   changeConsent,
@@ -136,7 +136,8 @@ export class PoolService {
   async set(requester: Requester, { statement }: FrameOf<'setPool'>): Promise<SetPoolReply | null> {
     const checked = await this.authenticator.inTurn(() => checkPool(requester, statement))
     if (checked === null || 'outcome' in checked) return checked
-    if (!isChosenName(checked.name) && !(await this.isNamedSo(requester, checked))) return { outcome: 'malformed' }
+    if (!isChosenName(unicodeName(checked.name)) && !(await this.isNamedSo(requester, checked)))
+      return { outcome: 'malformed' }
     const { poolId, epoch, members, bytes } = checked
     const record = { poolId, epoch, members, statement: bytes }
     const outcome = await putPool(this.db, requester, record, this.perOwnerMax)
@@ -229,7 +230,8 @@ export class GroupService {
   async set(requester: Requester, { statement }: FrameOf<'setGroup'>): Promise<SetGroupReply | null> {
     const checked = await this.authenticator.inTurn(() => checkGroup(requester, statement))
     if (checked === null || 'outcome' in checked) return checked
-    if (!isChosenName(checked.name) && !(await this.isNamedSo(requester, checked))) return { outcome: 'malformed' }
+    if (!isChosenName(unicodeName(checked.name)) && !(await this.isNamedSo(requester, checked)))
+      return { outcome: 'malformed' }
     const group = { groupId: checked.groupId, epoch: checked.epoch, statement: checked.bytes }
     const outcome = await putGroup(this.db, requester, group, this.perOwnerMax)
     return outcome === 'done' ? { outcome, group } : { outcome }

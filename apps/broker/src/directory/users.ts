@@ -18,7 +18,7 @@ import {
 import type { Database } from '@sealpost/pg'
 import { DEVICES_MAX, type FrameOf, type Member } from '@sealpost/protocol'
 import { Batcher, type Queue } from '@sealpost/queue'
-import { isChosenName, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { isChosenName, type MeshId, type PeerKey, toHex, unicodeName } from '@sealpost/std'
 import {
   BOX_EPOCH_MAX,
   enrolDevice,
@@ -82,7 +82,7 @@ export class UserService {
     if (checked === null) return null
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
-    if (!isChosenName(claim.label)) return { status: 'name_malformed' }
+    if (!isChosenName(unicodeName(claim.label))) return { status: 'name_malformed' }
     const { membersMax } = this
     const terms = { ...claim, person: claim.user, statement: claim.bytes }
     const outcome = await enrolDevice(this.db, terms, binding, { devicesMax: DEVICES_MAX, membersMax })

@@ -50,8 +50,12 @@ export const member = pgTable(
     bindingSignature: bytea('binding_signature').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     revokedAt: instant('revoked_at'),
-    /** Null only if an operator enrolled the member. */
+    /** The ASCII form. Null only if an operator enrolled the member. */
     name: text('name'),
+    /** What the name looks like (UTS 39). Null if the previous version of the broker enrolled the member. */
+    skeleton: text('skeleton'),
+    /** The Unicode form without differences of case. Null like `skeleton`. */
+    folded: text('folded'),
     role: text('role', { enum: ['member', 'admin'] })
       .notNull()
       .default('member'),
@@ -77,6 +81,14 @@ export const member = pgTable(
     uniqueIndex('member_peer_key').on(t.meshId, t.peerKey).where(sql`${t.peerKey} is not null`),
     // Ignores case, because such names would be confused.
     uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`).where(sql`${t.name} is not null`),
+    uniqueIndex('member_skeleton')
+      .on(t.meshId, t.skeleton)
+      .where(sql`${t.name} is not null and ${t.skeleton} is not null`),
+    uniqueIndex('member_folded').on(t.meshId, t.folded).where(sql`${t.name} is not null and ${t.folded} is not null`),
+    // Contains only the members that the previous version enrolled: two of them can have one skeleton.
+    index('member_skeleton_of_ascii')
+      .on(t.meshId, sql`name_skeleton(${t.name})`)
+      .where(sql`${t.name} is not null and ${t.skeleton} is null`),
     check(
       'member_lengths',
       sql`length(${t.peerKey}) = 32 and length(${t.boxKey}) = 32 and length(${t.bindingSignature}) = 64`,

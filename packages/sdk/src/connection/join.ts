@@ -25,6 +25,7 @@ import {
   type ServerFrame,
 } from '@sealpost/protocol'
 import {
+  asciiName,
   isChosenName,
   type MeshId,
   type Millis,
@@ -32,6 +33,7 @@ import {
   OperatingError,
   type PeerKey,
   tidyName,
+  unicodeName,
   withResolvers,
 } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
@@ -43,7 +45,7 @@ import { codeOfClose, wrongBroker } from './connection.ts'
 export interface JoinOptions {
   readonly invite: string
   readonly identity: Identity
-  /** The display name: 1 to 64 printable ASCII characters. Default: `peer-` and 8 digits of the peer's key. */
+  /** The display name: at most 64 characters in its ASCII form. Default: `peer-` and 8 digits of the peer's key. */
   readonly name?: string
   readonly webSocket?: WebSocketConstructor
   /** Default: the binary form. @internal */
@@ -102,7 +104,7 @@ export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<
   const enrolled = await enrolAt({ url, brokerKey, meshId }, { identity, form, webSocket }, (transcript) =>
     enrolDeviceFrame(invite, identity, transcript),
   )
-  return { url: enrolled.url, brokerKey, meshId, name: enrolled.name, user, label }
+  return { url: enrolled.url, brokerKey, meshId, name: enrolled.name, user, label: unicodeName(label) }
 }
 
 type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
@@ -127,7 +129,7 @@ export async function enrolAt(
       dial.send(frame)
       const answer = await dial.next('enrolled', 'moved')
       if (!verifyBroker(transcript, frame.signature, answer.proof)) throw wrongBroker()
-      if (answer.type === 'enrolled') return { url, name: answer.name }
+      if (answer.type === 'enrolled') return { url, name: unicodeName(answer.name) }
       if (!addresses.follow(answer, Date.now())) throw refusedBy('moved')
     } finally {
       dial.close()
@@ -147,7 +149,7 @@ function parsed<T>(text: string, read: (text: string) => T): T {
 
 function chosenName(text: string): string {
   const name = tidyName(text)
-  if (isChosenName(name)) return name
+  if (isChosenName(name)) return asciiName(name)
   throw new SealpostError('name_malformed', `A name must be ${NAME_RULE}.`)
 }
 

@@ -1,7 +1,7 @@
 /** Implements groups in the engine: the trusted statements, incoming group mail, and messages to groups. */
 import { type GroupStatement, isGroupEnded, type Note } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
-import type { GroupId, PeerKey } from '@sealpost/std'
+import { type GroupId, type PeerKey, unicodeName } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { OpenedEnvelope, OpenedMessage, PushedDelivery } from '../inbox/message.ts'
 import type { GroupMessage, GroupMessageTerms, OutgoingMessage, Receipt } from '../outbox/lane.ts'
@@ -39,8 +39,8 @@ export interface MessageRecorder {
 
 const newsOf = (group: GroupStatement): PeerEvent =>
   isGroupEnded(group)
-    ? { type: 'group_deleted', group: group.groupId, name: group.name }
-    : { type: 'group_changed', group: group.groupId, name: group.name, epoch: group.epoch }
+    ? { type: 'group_deleted', group: group.groupId, name: unicodeName(group.name) }
+    : { type: 'group_changed', group: group.groupId, name: unicodeName(group.name), epoch: group.epoch }
 
 export interface GroupStatementsPorts {
   readonly crypto: Pick<GroupCrypto, 'read'>
@@ -371,7 +371,7 @@ export class GroupOpener {
     const isMember =
       isGroupMember(group, delivery.sender) || group.members.some((key) => this.#ports.current(key) === delivery.sender)
     if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
-    const among = { id: note.group, name: group.name, epoch: note.groupEpoch! }
+    const among = { id: note.group, name: unicodeName(group.name), epoch: note.groupEpoch! }
     return { ok: true, header, headerHash, note, body, group: among }
   }
 

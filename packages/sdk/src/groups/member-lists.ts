@@ -1,7 +1,7 @@
 /** Implements what groups and pools have in common: a named list of members that its owner changes by statements. */
 import { isGroupEnded, isMemberListName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
-import { isChosenName, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
+import { asciiName, isChosenName, NAME_RULE, type PeerKey, tidyName, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 
 type StatementTamper = 'statement_forged' | 'statement_rolled_back'
@@ -226,11 +226,11 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
     throw this.#malformed()
   }
 
-  /** Normalizes a new name and checks it. */
+  /** Normalizes a new name and checks it. Returns its ASCII form. */
   #chosenName(text: string): string {
     const name = tidyName(text)
     if (!isChosenName(name)) throw this.#malformed()
-    return name
+    return asciiName(name)
   }
 
   #malformed(): SealpostError {
@@ -281,7 +281,7 @@ export abstract class MemberList<Id extends string> {
   }
 
   get name(): string {
-    return this.#now.name
+    return unicodeName(this.#now.name)
   }
   get epoch(): number {
     return this.#now.epoch

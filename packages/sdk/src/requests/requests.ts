@@ -12,7 +12,7 @@ import {
   type MemberRole,
   type ServerFrame,
 } from '@sealpost/protocol'
-import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
+import { type EnvelopeId, type InviteId, type Millis, type PeerKey, unicodeName } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
 import { chunksOf, type OutgoingMessage, type OutgoingTerms } from '../outbox/lane.ts'
@@ -117,7 +117,7 @@ export async function listMembers(ask: RequestBroker): Promise<MemberEntry[]> {
   let after = BEFORE_ALL
   for (;;) {
     const { members, isLast } = await ask({ type: 'members', after })
-    all.push(...members)
+    for (const member of members) all.push({ ...member, name: unicodeName(member.name) })
     const last = members.at(-1)?.peer
     if (isLast || last === undefined || last <= after) return all
     after = last

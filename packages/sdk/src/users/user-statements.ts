@@ -4,7 +4,7 @@
  */
 import type { DeviceStatement } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
-import type { Millis, PeerKey } from '@sealpost/std'
+import { type Millis, type PeerKey, unicodeName } from '@sealpost/std'
 import type { SenderUser } from '../inbox/message.ts'
 import type { PeerEvent, UserCrypto, UserTamper } from '../ports.ts'
 
@@ -53,7 +53,7 @@ export class UserStatements {
   senderUser(peer: PeerKey, nowMs: Millis): SenderUser {
     const device = this.#devices.get(peer)
     if (!device || nowMs > device.notAfterMs) return { user: this.current(peer), deviceLabel: null }
-    return { user: this.current(device.user), deviceLabel: device.label }
+    return { user: this.current(device.user), deviceLabel: unicodeName(device.label) }
   }
 
   devicesOf(user: PeerKey, nowMs: Millis): Device[] {
@@ -61,7 +61,7 @@ export class UserStatements {
     const own = [...this.#devices.values()].filter(
       (device) => this.current(device.user) === key && nowMs <= device.notAfterMs,
     )
-    return own.map(({ device, label, notAfterMs }) => ({ key: device, label, notAfterMs }))
+    return own.map(({ device, label, notAfterMs }) => ({ key: device, label: unicodeName(label), notAfterMs }))
   }
 
   devicesPushed({ statements, removals }: FrameOf<'deviceList'>): void {
@@ -116,7 +116,7 @@ export class UserStatements {
   }
 
   #changed(user: PeerKey, { device, label }: DeviceStatement, isVouched: boolean): void {
-    this.#ports.emit({ type: 'device_changed', user: this.current(user), device, label, isVouched })
+    this.#ports.emit({ type: 'device_changed', user: this.current(user), device, label: unicodeName(label), isVouched })
   }
 
   #tampered(peer: PeerKey | null, reason: UserTamper): void {

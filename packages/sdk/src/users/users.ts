@@ -5,6 +5,7 @@
 import { createDeviceInvite, isDeviceLabel, signRemoval } from '@sealpost/identity'
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
 import {
+  asciiName,
   type GroupId,
   isChosenName,
   type Millis,
@@ -74,14 +75,15 @@ export class Users {
    */
   inviteDevice(text: string, options: DeviceInviteOptions = {}): string {
     const label = tidyName(text)
-    if (!isChosenName(label) || !isDeviceLabel(label))
+    const form = asciiName(label)
+    if (!isChosenName(label) || !isDeviceLabel(form))
       throw new SealpostError(
         'label_malformed',
-        `A label can have at most 32 characters and must follow the rule for names: ${NAME_RULE}.`,
+        `A label can have at most 32 characters (fewer outside ASCII) and must follow the rule for names: ${NAME_RULE}.`,
       )
     const { signing, meshId, brokerKey, tell } = this.#ports
     const url = tell(({ connection }) => connection.publicUrl)
-    return createDeviceInvite(signing, { meshId, url, brokerKey, label, ...options })
+    return createDeviceInvite(signing, { meshId, url, brokerKey, label: form, ...options })
   }
 
   /**

@@ -7,7 +7,7 @@ import { columnNames, device, execute, formerIdentity, member, senderMark, sessi
 import type { MemberRef, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 import type { MemberBinding } from './key-bindings.ts'
-import { hasRoomSql, MEMBERS_MAX, type RevokedPeer } from './membership.ts'
+import { hasRoomSql, isTakenSql, MEMBERS_MAX, nameKeysOf, type RevokedPeer } from './membership.ts'
 
 export interface VerifiedDeviceInvite {
   readonly meshId: MeshId
@@ -73,10 +73,11 @@ async function enrol(
   const key = sql`${byteaText(candidate.peerKey)}::bytea`
   const inviteKey = sql`${byteaText(claim.inviteKey)}::bytea`
   const label = sql`${claim.label}::text`
+  const keys = nameKeysOf(claim.label)
   const instantOf = (ms: Millis) => sql`to_timestamp(${ms}::float8 / 1000)`
   const memberColumns = columnNames(
     ...[member.meshId, member.peerKey, member.boxKey, member.boxEpoch, member.bindingNotAfterMs],
-    ...[member.bindingSignature, member.name, member.person, member.vouchedUntil],
+    ...[member.bindingSignature, member.name, member.skeleton, member.folded, member.person, member.vouchedUntil],
   )
   const deviceColumns = columnNames(device.meshId, device.peerNo, device.person, device.inviteKey, device.statement)
   const [row] = await execute<{ status: DeviceOutcome['status']; name: string }>(
@@ -90,9 +91,16 @@ async function enrol(
         union all
         select true, null, false from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_key = ${key}
       ), owner as (
-        select m.peer_no, left(coalesce(m.name, left(encode(m.peer_key, 'hex'), 8)), 63 - length(${label}))
-          || '/' || ${label} as name
-        from ${member} m where m.mesh_id = ${mesh} and m.peer_key = ${byteaText(claim.person)}::bytea
+        select m.peer_no, u.name || '/' || ${label} as name,
+          case when u.name = m.name and m.skeleton is not null then m.skeleton else name_skeleton(u.name) end
+            || '/' || ${keys.skeleton}::text as skeleton,
+          case when u.name = m.name and m.folded is not null then m.folded else lower(u.name) end
+            || '/' || ${keys.folded}::text as folded
+        from ${member} m cross join lateral (
+          -- A long name is cut, but not the ASCII form of another name.
+          select left(case when m.name is null or m.name like 'xn--%' and length(m.name) > 63 - length(${label})
+            then left(encode(m.peer_key, 'hex'), 8) else m.name end, 63 - length(${label})) as name) as u
+        where m.mesh_id = ${mesh} and m.peer_key = ${byteaText(claim.person)}::bytea
           and m.revoked_at is null and m.person is null
           and ${instantOf(claim.joinByMs)} > clock_timestamp() and ${instantOf(claim.notAfterMs)} > clock_timestamp()
           and not exists (select from ${device} d
@@ -104,16 +112,17 @@ async function enrol(
             and m.revoked_at is null and m.vouched_until > clock_timestamp())
       ), room as materialized (
         select ${hasRoomSql(mesh, membersMax)} as is_there
-      ), namesake as (
-        select from ${member} m join owner on true
-        where m.mesh_id = ${mesh} and lower(m.name) = lower(owner.name)
+      ), namesake as materialized (
+        select ${isTakenSql(mesh, { name: sql`owner.name`, skeleton: sql`owner.skeleton`, folded: sql`owner.folded` })}
+          as is_there from owner
       ), added as (
         insert into ${member} (${memberColumns})
         select ${mesh}, ${key}, ${byteaText(candidate.boxKey)}::bytea, ${candidate.boxEpoch}::int,
-          ${candidate.notAfterMs}::bigint, ${byteaText(candidate.signature)}::bytea, owner.name, owner.peer_no,
+          ${candidate.notAfterMs}::bigint, ${byteaText(candidate.signature)}::bytea, owner.name, owner.skeleton, owner.folded,
+          owner.peer_no,
           ${instantOf(claim.notAfterMs)}
         from owner where exists (select from fitting) and (select is_there from room) and not exists (select from known)
-          and not exists (select from namesake)
+          and not (select is_there from namesake)
         returning ${columnNames(member.peerNo)} as peer_no, ${columnNames(member.person)} as person, ${columnNames(member.name)} as name
       ), opened as (
         insert into ${session} (${columnNames(session.meshId, session.peerNo)}) select ${mesh}, peer_no from added

@@ -14,7 +14,16 @@ import {
   senderMark,
   session,
 } from '@sealpost/schema'
-import type { InviteId, MemberRef, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import {
+  type InviteId,
+  type MemberRef,
+  type MeshId,
+  type Millis,
+  type PeerKey,
+  type PeerNo,
+  unicodeName,
+} from '@sealpost/std'
+import { foldedName, skeletonOf } from '@sealpost/std/confusables'
 import { type SQL, sql } from 'drizzle-orm'
 import type { MemberBinding } from './key-bindings.ts'
 
@@ -31,6 +40,7 @@ export interface VerifiedInvite {
 
 export interface NewMember extends MemberBinding {
   readonly peerKey: PeerKey
+  /** The ASCII form of a chosen name. */
   readonly name: string
 }
 
@@ -72,6 +82,34 @@ export const hasRoomSql = (meshId: SQL, membersMax: number): SQL => sql`
   (${membersMax}::int > (select count(*) from (select from ${member} m
     where m.mesh_id = ${meshId} and m.revoked_at is null and not m.is_pool limit ${membersMax}::int) as present))`
 
+/** What the database compares of a name. */
+interface NameKeys {
+  readonly skeleton: string
+  readonly folded: string
+}
+
+/** Returns what the database compares of a name in ASCII form. */
+export function nameKeysOf(name: string): NameKeys {
+  const shown = unicodeName(name)
+  return { skeleton: skeletonOf(shown), folded: foldedName(shown) }
+}
+
+/** SQL: a member of the mesh has a name that a reader could mistake for this one. */
+export const isTakenSql = (meshId: SQL, { name, skeleton, folded }: Record<'name' | keyof NameKeys, SQL>): SQL => {
+  const isThere = (condition: SQL) =>
+    sql`exists (select from ${member} m where m.mesh_id = ${meshId} and m.name is not null and ${condition})`
+  return sql`(${sql.join(
+    [
+      isThere(sql`lower(m.name) = lower(${name})`),
+      isThere(sql`lower(m.name) = ${folded}`),
+      isThere(sql`m.folded = ${folded}`),
+      isThere(sql`m.skeleton = ${skeleton}`),
+      isThere(sql`m.skeleton is null and name_skeleton(m.name) = ${skeleton}`),
+    ],
+    sql` or `,
+  )})`
+}
+
 async function enrol(
   db: Database,
   claim: VerifiedInvite,
@@ -85,9 +123,11 @@ async function enrol(
   const usesMax = sql`${claim.usesMax}::int`
   const peerKey = sql`${byteaText(candidate.peerKey)}::bytea`
   const name = sql`${candidate.name}::text`
+  const keys = nameKeysOf(candidate.name)
+  const [skeleton, folded] = [sql`${keys.skeleton}::text`, sql`${keys.folded}::text`]
   const memberColumns = columnNames(
     ...[member.meshId, member.peerKey, member.boxKey, member.boxEpoch, member.bindingNotAfterMs],
-    ...[member.bindingSignature, member.name, member.role, member.inviteId],
+    ...[member.bindingSignature, member.name, member.skeleton, member.folded, member.role, member.inviteId],
   )
   const inviteColumns = columnNames(
     ...[invite.meshId, invite.inviteId, invite.hash, invite.issuer, invite.uses, invite.usesMax, invite.notAfter],
@@ -113,14 +153,14 @@ async function enrol(
         where ${invite.meshId} = ${meshId} and ${invite.inviteId} = ${inviteId} and ${invite.issuer} is null
           and ${invite.hash} = ${hash} and ${invite.revokedAt} is null and ${invite.uses} < ${usesMax}
           and ${notAfter} > clock_timestamp()
-      ), namesake as (
-        select from ${member} where ${member.meshId} = ${meshId} and lower(${member.name}) = lower(${name})
+      ), namesake as materialized (
+        select ${isTakenSql(meshId, { name, skeleton, folded })} as is_there
       ), room as materialized (
         select ${hasRoomSql(meshId, membersMax)} as is_there
       ), used as (
         insert into ${invite} (${inviteColumns})
         select ${meshId}, ${inviteId}, ${hash}, issuer, 1, ${usesMax}, ${notAfter} from good
-        where not exists (select from known) and not exists (select from namesake) and (select is_there from room)
+        where not exists (select from known) and not (select is_there from namesake) and (select is_there from room)
         -- Repeated, since a statement that waited for another enrolment has seen the old row.
         on conflict (${columnNames(invite.meshId, invite.inviteId)}) do update set ${columnNames(invite.uses)} = ${invite.uses} + 1
         where ${invite.revokedAt} is null and ${invite.hash} = ${hash} and ${invite.uses} < ${usesMax}
@@ -128,7 +168,7 @@ async function enrol(
       ), added as (
         insert into ${member} (${memberColumns})
         select ${meshId}, ${peerKey}, ${byteaText(candidate.boxKey)}::bytea, ${candidate.boxEpoch}::int,
-          ${candidate.notAfterMs}::bigint, ${byteaText(candidate.signature)}::bytea, ${name}, ${claim.role}::text, ${inviteId}
+          ${candidate.notAfterMs}::bigint, ${byteaText(candidate.signature)}::bytea, ${name}, ${skeleton}, ${folded}, ${claim.role}::text, ${inviteId}
         from used returning ${columnNames(member.peerNo)} as peer_no
       ), opened as (
         insert into ${session} (${columnNames(session.meshId, session.peerNo)}) select ${meshId}, peer_no from added
@@ -141,7 +181,7 @@ async function enrol(
         when exists (select from added) then 'enrolled'
         when not exists (select from good) then 'invite_refused'
         when exists (select from known) then 'already_member'
-        when exists (select from namesake) then 'name_taken'
+        when (select is_there from namesake) then 'name_taken'
         when not (select is_there from room) then 'too_many_members'
         else 'invite_refused' end as status`,
   )

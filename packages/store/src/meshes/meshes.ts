@@ -18,6 +18,7 @@ import {
   session,
 } from '@sealpost/schema'
 import {
+  asciiName,
   assert,
   GROUP_EPOCH_LAST,
   type GroupId,
@@ -35,7 +36,7 @@ import {
 import { type SQL, sql } from 'drizzle-orm'
 import { alias, type PgColumn } from 'drizzle-orm/pg-core'
 import type { MemberBinding } from '../members/key-bindings.ts'
-import type { RevokedPeer } from '../members/membership.ts'
+import { nameKeysOf, type RevokedPeer } from '../members/membership.ts'
 import { auditColumns, auditValues, type Operator } from '../operators/operators.ts'
 
 export interface MeshEntry {
@@ -267,6 +268,8 @@ function checkName(name: string): void {
  */
 export async function addMembers(db: Database, meshId: MeshId, bindings: readonly MemberBinding[]): Promise<PeerNo[]> {
   for (const { name } of bindings) if (name !== undefined) checkName(name)
+  const names = bindings.map(({ name }) => (name === undefined ? null : asciiName(name)))
+  const keys = names.map((name) => (name === null ? null : nameKeysOf(name)))
   const bytes = (pick: (binding: MemberBinding) => string | Uint8Array) =>
     arrayLiteral(bindings.map((b) => byteaText(pick(b))))
   const numbers = (pick: (binding: MemberBinding) => number) => arrayLiteral(bindings.map(pick))
@@ -278,6 +281,8 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
     member.bindingNotAfterMs,
     member.bindingSignature,
     member.name,
+    member.skeleton,
+    member.folded,
     member.role,
   )
   const rows = await execute<{ peerNo: PeerNo }>(
@@ -287,12 +292,13 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
         select * from unnest(
           ${bytes((b) => b.peerKey)}::bytea[], ${bytes((b) => b.boxKey)}::bytea[], ${numbers((b) => b.boxEpoch)}::int4[],
           ${numbers((b) => b.notAfterMs)}::int8[], ${bytes((b) => b.signature)}::bytea[],
-          ${arrayLiteral(bindings.map((b) => b.name ?? null))}::text[],
+          ${arrayLiteral(names)}::text[], ${arrayLiteral(keys.map((k) => k?.skeleton ?? null))}::text[],
+          ${arrayLiteral(keys.map((k) => k?.folded ?? null))}::text[],
           ${arrayLiteral(bindings.map((b) => b.role ?? 'member'))}::text[]
-        ) with ordinality as g (peer_key, box_key, box_epoch, not_after_ms, signature, name, role, place)
+        ) with ordinality as g (peer_key, box_key, box_epoch, not_after_ms, signature, name, skeleton, folded, role, place)
       ), added as (
         insert into ${member} (${columns})
-        select ${meshId}::uuid, peer_key, box_key, box_epoch, not_after_ms, signature, name, role from given order by place
+        select ${meshId}::uuid, peer_key, box_key, box_epoch, not_after_ms, signature, name, skeleton, folded, role from given order by place
         returning ${columnNames(member.peerNo)} as peer_no, ${columnNames(member.peerKey)} as peer_key
       ), opened as (
         insert into ${session} (${columnNames(session.meshId, session.peerNo)}) select ${meshId}::uuid, peer_no from added
