@@ -24,6 +24,7 @@ import {
 } from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
 import { alias } from 'drizzle-orm/pg-core'
+import { withUnicodeNames } from '../members/membership.ts'
 import { auditColumns, auditValues, type Operator } from '../operators/operators.ts'
 
 export interface DeadLetter {
@@ -64,11 +65,12 @@ const recipients = alias(member, 'recipient_member')
 const ms = (instant: SQL.Aliased | unknown) => sql`floor(extract(epoch from ${instant}) * 1000)::float8`
 
 /** Lists dead letters, newest first. */
-export function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: number): Promise<DeadLetter[]> {
+export async function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: number): Promise<DeadLetter[]> {
   const key = (side: typeof senders | typeof recipients) => sql`encode(${side.peerKey}, 'hex')`
-  return execute<DeadLetter>(
-    db,
-    sql`
+  return withUnicodeNames(
+    await execute<DeadLetter>(
+      db,
+      sql`
       select replace(${deadLetter.meshId}::text, '-', '') as "meshId", ${mesh.name} as "meshName", ${deadLetter.id} as id,
         replace(${deadLetter.envelopeId}::text, '-', '') as "envelopeId", ${key(senders)} as sender,
         ${key(recipients)} as recipient, ${senders.name} as "senderName", ${recipients.name} as "recipientName", ${deadLetter.priority} as priority, ${deadLetter.reason} as reason,
@@ -81,6 +83,7 @@ export function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: n
         on ${recipients.meshId} = ${deadLetter.meshId} and ${recipients.peerNo} = ${deadLetter.recipient}
       where ${matches(filter)}
       order by ${deadLetter.diedAt} desc, ${deadLetter.id} desc limit ${limit}::int`,
+    ),
   )
 }
 

@@ -6,6 +6,7 @@ import type { Database } from '@sealpost/pg'
 import { columnNames, execute, messageQueue } from '@sealpost/schema'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
+import { withUnicodeNames } from '../members/membership.ts'
 
 export interface SpaceView {
   readonly spaceId: MeshId | GroupId
@@ -72,10 +73,12 @@ export async function listSpaceViews(db: Database, meshId: MeshId, limit: number
       where s.mesh_id = ${meshId}::uuid
       order by s.entry_bytes + s.history_bytes desc, s.space_id limit ${limit}::int`,
   )
-  return rows.map(({ snapshotAgeMs: ageMs, snapshotEntries: entries, snapshotBytes: bytes, ...space }) => ({
-    ...space,
-    snapshot: ageMs === null || entries === null || bytes === null ? null : { ageMs, entries, bytes },
-  }))
+  return withUnicodeNames(rows).map(
+    ({ snapshotAgeMs: ageMs, snapshotEntries: entries, snapshotBytes: bytes, ...space }) => ({
+      ...space,
+      snapshot: ageMs === null || entries === null || bytes === null ? null : { ageMs, entries, bytes },
+    }),
+  )
 }
 
 export async function countAttachments(db: Database, meshId: MeshId): Promise<AttachmentStats> {

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
-import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { asciiName, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { addMembers } from '../meshes/meshes.ts'
 import { newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
@@ -34,6 +34,19 @@ test('a device has the name of its user and its label, truncated', async () => {
   })
   const nameless = await person()
   expect(await nameless.add()).toEqual({ status: 'enrolled', name: `${nameless.key.slice(0, 8)}/phone` })
+})
+
+test('a Unicode name is not cut, and no two devices look alike', async () => {
+  const { add } = await person('Zoë')
+  expect(await add({ label: asciiName('ноутбук') })).toEqual({ status: 'enrolled', name: asciiName('Zoë/ноутбук') })
+  expect(await add({ label: asciiName('НОУТБУК') })).toEqual({ status: 'name_taken' })
+  expect(await add({ label: 'scope' })).toMatchObject({ status: 'enrolled' })
+  expect(await add({ label: asciiName('\u0455\u0441\u043e\u0440\u0435') })).toEqual({ status: 'name_taken' })
+  const long = await person('é'.repeat(50))
+  expect(await long.add({ label: 'b'.repeat(32) })).toEqual({
+    status: 'enrolled',
+    name: `${long.key.slice(0, 8)}/${'b'.repeat(32)}`,
+  })
 })
 
 test('a device beyond the limit is refused; removed and expired ones make room', async () => {

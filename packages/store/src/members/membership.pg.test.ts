@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
-import { type InviteId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import { asciiName, type InviteId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import { skeletonOf } from '@sealpost/std/confusables'
 import { expect, test } from 'vitest'
 import { addMembers } from '../meshes/meshes.ts'
 import { newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
@@ -106,6 +107,50 @@ test('of two concurrent requests for one name one gets it, and the other may ret
   const loser = claims[outcomes.findIndex(({ status }) => status === 'name_taken')]!
   expect((await enrolByInvite(db, loser, candidate('other'))).status).toBe('enrolled')
   expect(await namesOf()).toHaveLength(3)
+})
+
+const enrolled = (name: string) => candidate(asciiName(name))
+
+test.each([
+  ['the same letters, decomposed', 'Zoë', 'zoe\u0308'.normalize('NFC')],
+  ['another case', 'Влад', 'ВЛАД'],
+  ['letters of another script', 'paypal', '\u0440\u0430\u0443\u0440\u0430\u04cf'],
+  ['a capital i', 'paypal', 'paypaI'],
+  ['capital letters of another script', 'bot', '\u0412\u041e\u0422'],
+  ['two letters for one', 'modem', 'modern'],
+  ['a dotted capital i', 'istanbul', 'İstanbul'],
+])('a name that looks like a taken one is refused: %s', async (_, taken, name) => {
+  const { invite } = await mesh()
+  expect(await enrolByInvite(db, invite(), enrolled(taken))).toMatchObject({ status: 'enrolled' })
+  expect(await enrolByInvite(db, invite(), enrolled(name))).toEqual({ status: 'name_taken' })
+})
+
+test('a name that looks like that of a member of the previous version is refused', async () => {
+  const { meshId, invite } = await mesh()
+  const names = ['paypal', 'worker-1', 'worker-l', 'Zero-0', 'a"b`c|', 'MoDem']
+  await addMembers(
+    db,
+    meshId,
+    names.map((name, i) => ({ ...randomBinding(), ...(i === 2 ? {} : { name }) })),
+  )
+  // The previous version compares names only by their letters.
+  await db.run((sql) => sql`update member set skeleton = null, folded = null where mesh_id = ${meshId}`)
+  await db.run((sql) => sql`update member set name = 'worker-l' where mesh_id = ${meshId} and name is null`)
+  const rows = await db.run(
+    (sql) => sql<{ name: string; skeleton: string }[]>`
+      select name, name_skeleton(name) as skeleton from member where mesh_id = ${meshId}`,
+  )
+  expect(rows).toHaveLength(names.length + 1)
+  for (const { name, skeleton } of rows) expect(skeleton).toBe(skeletonOf(name))
+  for (const name of ['рауpal'.replace('pal', '\u0440\u0430\u04cf'), 'worker-I', 'zero-O', 'modern', 'Paypal'])
+    expect(await enrolByInvite(db, invite(), enrolled(name)), name).toEqual({ status: 'name_taken' })
+})
+
+test('of concurrent requests for names that look alike one is enrolled', async () => {
+  const { invite } = await mesh()
+  const names = ['scope', '\u0455\u0441\u043e\u0440\u0435', 'scope', '\u0405COPE', 'sc0pe']
+  const outcomes = await Promise.all(names.map((name) => enrolByInvite(db, invite(), enrolled(name))))
+  expect(outcomes.map(({ status }) => status).sort()).toEqual(['enrolled', ...Array(4).fill('name_taken')])
 })
 
 test('a repeated enrolment is the same one, even if the invite is used up, expired or revoked', async () => {

@@ -94,6 +94,13 @@ export function nameKeysOf(name: string): NameKeys {
   return { skeleton: skeletonOf(shown), folded: foldedName(shown) }
 }
 
+/** Replaces the names of members in the rows by their Unicode form. */
+export const withUnicodeNames = <Row extends object>(rows: readonly Row[]): Row[] =>
+  rows.map((row) => {
+    const names = Object.entries(row).filter(([column, name]) => /name$/i.test(column) && typeof name === 'string')
+    return { ...row, ...Object.fromEntries(names.map(([column, name]) => [column, unicodeName(name)])) }
+  })
+
 /** SQL: a member of the mesh has a name that a reader could mistake for this one. */
 export const isTakenSql = (meshId: SQL, { name, skeleton, folded }: Record<'name' | keyof NameKeys, SQL>): SQL => {
   const isThere = (condition: SQL) =>

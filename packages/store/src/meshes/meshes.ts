@@ -36,7 +36,7 @@ import {
 import { type SQL, sql } from 'drizzle-orm'
 import { alias, type PgColumn } from 'drizzle-orm/pg-core'
 import type { MemberBinding } from '../members/key-bindings.ts'
-import { nameKeysOf, type RevokedPeer } from '../members/membership.ts'
+import { nameKeysOf, type RevokedPeer, withUnicodeNames } from '../members/membership.ts'
 import { auditColumns, auditValues, type Operator } from '../operators/operators.ts'
 
 export interface MeshEntry {
@@ -125,24 +125,28 @@ export async function countMembers(db: Database, meshId: MeshId): Promise<number
 }
 
 /** Lists members by key after `after`, including revoked members and pools. */
-export function listPeers(
+export async function listPeers(
   db: Database,
   meshId: MeshId,
   { after, limit }: { after: PeerKey | null; limit: number },
 ): Promise<PeerEntry[]> {
   const behind = after ? sql`${member.peerKey} > ${byteaText(after)}::bytea` : sql`true`
-  return execute<PeerEntry>(
-    db,
-    sql`${peerFields} where ${member.meshId} = ${meshId}::uuid and ${behind}
+  return withUnicodeNames(
+    await execute<PeerEntry>(
+      db,
+      sql`${peerFields} where ${member.meshId} = ${meshId}::uuid and ${behind}
       order by ${member.peerKey} limit ${limit}::int`,
+    ),
   )
 }
 
-export function findPeers(db: Database, meshId: MeshId, peers: readonly PeerNo[]): Promise<PeerEntry[]> {
-  return execute<PeerEntry>(
-    db,
-    sql`${peerFields} where ${member.meshId} = ${meshId}::uuid
+export async function findPeers(db: Database, meshId: MeshId, peers: readonly PeerNo[]): Promise<PeerEntry[]> {
+  return withUnicodeNames(
+    await execute<PeerEntry>(
+      db,
+      sql`${peerFields} where ${member.meshId} = ${meshId}::uuid
       and ${member.peerNo} = any (${arrayLiteral(peers)}::int[])`,
+    ),
   )
 }
 
@@ -159,13 +163,14 @@ const peerFields = sql`
   left join ${member} as ${people} on ${people.meshId} = ${member.meshId} and ${people.peerNo} = ${member.person}`
 
 /** Lists pools and groups, including ended groups. */
-export function listGroupViews(db: Database, meshId: MeshId, limit: number): Promise<GroupView[]> {
+export async function listGroupViews(db: Database, meshId: MeshId, limit: number): Promise<GroupView[]> {
   const ownerOf = (owned: PgColumn, ofMesh: PgColumn) =>
     sql`join ${member} as ${owners} on ${owners.meshId} = ${ofMesh} and ${owners.peerNo} = ${owned}`
   const owner = sql`${key(owners.peerKey)} as owner, ${owners.name} as "ownerName"`
-  return execute<GroupView>(
-    db,
-    sql`
+  return withUnicodeNames(
+    await execute<GroupView>(
+      db,
+      sql`
       (select 'group' as kind, ${hex(peerGroup.groupId)} as id, ${owner}, ${peerGroup.epoch} as epoch,
         null::int as members, case when ${peerGroup.epoch} = ${GROUP_EPOCH_LAST}::int then ${ms(peerGroup.overAt)} end as "overAtMs"
       from ${peerGroup} ${ownerOf(peerGroup.owner, peerGroup.meshId)}
@@ -175,6 +180,7 @@ export function listGroupViews(db: Database, meshId: MeshId, limit: number): Pro
       from ${pool} ${ownerOf(pool.owner, pool.meshId)}
       join ${member} on ${member.meshId} = ${pool.meshId} and ${member.peerNo} = ${pool.peerNo}
       where ${pool.meshId} = ${meshId}::uuid order by ${pool.peerNo} limit ${limit}::int)`,
+    ),
   )
 }
 
@@ -182,16 +188,18 @@ export function listGroupViews(db: Database, meshId: MeshId, limit: number): Pro
  * Lists the operator's invites, and members' invites that were used or revoked. Unused invites from members aren't
  * stored in the database.
  */
-export function listInvites(db: Database, meshId: MeshId, limit: number): Promise<InviteView[]> {
-  return execute<InviteView>(
-    db,
-    sql`
+export async function listInvites(db: Database, meshId: MeshId, limit: number): Promise<InviteView[]> {
+  return withUnicodeNames(
+    await execute<InviteView>(
+      db,
+      sql`
       select ${hex(invite.inviteId)} as "inviteId", ${key(owners.peerKey)} as issuer, ${owners.name} as "issuerName",
         ${invite.uses} as uses, ${invite.usesMax} as "usesMax", ${ms(invite.notAfter)} as "notAfterMs",
         ${ms(invite.revokedAt)} as "revokedAtMs"
       from ${invite}
       left join ${member} as ${owners} on ${owners.meshId} = ${invite.meshId} and ${owners.peerNo} = ${invite.issuer}
       where ${invite.meshId} = ${meshId}::uuid order by ${invite.inviteId} desc limit ${limit}::int`,
+    ),
   )
 }
 
