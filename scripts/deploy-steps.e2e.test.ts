@@ -97,7 +97,7 @@ class Site implements AsyncDisposable {
 const dialled = ({ url }: BrokerProgram): string => `ws://${new URL(url).host}`
 const DATABASE_URL = 'postgres://user:password@host/database'
 const KEY_FILE = 'broker.json'
-const ARRIVED = /alice {2}Are you there\?\n/
+const ARRIVED = /alice \([\w-]{9}\) {2}Are you there\?\n/
 
 /** Parses `NAME=value` lines. */
 const variablesOf = (text: string): Environment =>

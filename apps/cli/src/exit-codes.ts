@@ -78,6 +78,8 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'key_refused',
     'own_key_missing',
     'key_changed',
+    'fingerprint_differs',
+    'name_confusable',
     'invite_refused',
     'not_admin',
     'not_owner',

@@ -88,6 +88,23 @@ test('tables and facts are columns without a frame or trailing blanks', () => {
   ).toBe('a     1\nlong  2')
 })
 
+test('wide, combining and right-to-left names stay in their column', () => {
+  const names = ['bob', '日本太郎', 'zoë', 'नरेंद्र', 'สมชาย น้ำ', 'שלום']
+  const lines = outputTo(nothing())
+    .table(['NAME', 'ROLE'], [...names.map((name) => [escapeName(name), 'member'])])
+    .split('\n')
+  const before = lines.map((line) =>
+    Bun.stringWidth(line.replace(/(?:ROLE|member)$/, '').replace(/[\u2068\u2069]/g, '')),
+  )
+  expect(new Set(before)).toEqual(new Set([Bun.stringWidth('สมชาย น้ำ') + 2]))
+})
+
+test('a name from right to left is isolated from the rest of the line', () => {
+  expect(escapeName('שלום')).toBe('\u2068שלום\u2069')
+  expect(escapeName('محمد\u202e')).toBe('\u2068محمد\\u{202e}\u2069')
+  expect(escapeName('Зоя')).toBe('Зоя')
+})
+
 test('exit codes are distinct, and error codes map to them', () => {
   expect(new Set(exitReasons.map(({ exitCode }) => exitCode)).size).toBe(exitReasons.length)
   const found = [

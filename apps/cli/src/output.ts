@@ -1,9 +1,5 @@
 /** Writes a command's output: results to stdout (with `--json`, a line of JSON each), everything else to stderr. */
-import type CliTable from 'cli-table3'
 import pc from 'picocolors'
-
-/** Loads the table library late, because that takes 15 ms. */
-const loadTable = (): typeof CliTable => require('cli-table3')
 
 export type Paint = ReturnType<typeof pc.createColors>
 
@@ -77,20 +73,12 @@ export class Output {
     if (!this.isQuiet) this.#tell(this.#errPaint.isColorSupported ? onBlack(text) : text)
   }
 
-  /** Formats columns without a frame. */
+  /** Formats columns without a frame. Wide and combining characters take the cells that a terminal gives them. */
   table(head: readonly string[], rows: readonly (readonly string[])[]): string {
-    const Table = loadTable()
-    const table = new Table({
-      head: head.map((name) => this.paint.dim(name)),
-      chars: NO_FRAME,
-      style: { head: [], border: [], 'padding-left': 0, 'padding-right': 2 },
-    })
-    table.push(...rows.map((row) => [...row]))
-    return table
-      .toString()
-      .split('\n')
-      .map((line) => line.trimEnd())
-      .join('\n')
+    const lines = [head.map((name) => this.paint.dim(name)), ...rows]
+    const widths = head.map((_, column) => Math.max(...lines.map((line) => widthOf(line[column] ?? ''))))
+    const padded = (cell: string, column: number) => cell + ' '.repeat(widths[column]! - widthOf(cell) + 2)
+    return lines.map((line) => line.map(padded).join('').trimEnd()).join('\n')
   }
 
   facts(facts: readonly (readonly [name: string, value: string])[]): string {
@@ -128,12 +116,8 @@ const onBlack = (text: string): string =>
     .map((line) => `\x1b[97;40m${line}\x1b[0m`)
     .join('\n')
 
-const NO_FRAME = Object.fromEntries(
-  ['top', 'bottom', 'left', 'right', 'mid']
-    .flatMap((side) => [side, `${side}-mid`, `${side}-left`, `${side}-right`])
-    .concat('middle')
-    .map((name) => [name, '']),
-)
+/** The cells that a terminal uses for the text, without its colors and isolates. */
+const widthOf = (text: string): number => Bun.stringWidth(text.replace(/[\u2068\u2069]/g, ''))
 
 function write(screen: OutputStream, text: string): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -149,9 +133,13 @@ const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
 /** Joiners, which some scripts and emoji need, are kept in running text. */
 const JOINERS = ['\u200c', '\u200d']
 
-/** Escapes text that must stay on one line. */
+/** Matches letters that are written from right to left. */
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u
+
+/** Escapes text that must stay on one line. Isolates text from right to left, so that it doesn't reorder the line. */
 export function escapeName(text: string): string {
-  return text.replace(UNSAFE, escaped)
+  const safe = text.replace(UNSAFE, escaped)
+  return RIGHT_TO_LEFT.test(safe) ? `\u2068${safe}\u2069` : safe
 }
 
 /** Escapes running text. Indents later lines, so that none looks like the command's own. */

@@ -4,7 +4,7 @@ import { fencedMessages, type LabelledMessage, visible } from './peer-tools.ts'
 
 const labelled = (text: string | null, fileName?: string): LabelledMessage => ({
   messageId: '0123',
-  from: { name: 'bob', key: 'ab'.repeat(32), fingerprint: '', device: null },
+  from: { name: 'bob', key: 'ab'.repeat(32), fingerprint: '', verified: false, device: null },
   group: { id: 'cd'.repeat(16), name: 'crew' },
   ...{ isRedriven: false, isRequest: false, isError: false, inReplyTo: null, thread: null, noAutoReply: false },
   ...{ envelopeId: '', priority: 'next', attempt: 1, timesRead: 1, sentAtMs: 0, enqueuedAtMs: 0, text },

@@ -2,7 +2,6 @@
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import type { Device } from '@sealpost/sdk/users'
-import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
 import { escapeName } from '../output.ts'
@@ -11,6 +10,7 @@ import { callPeer } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { resolveRecipient } from './member-list.ts'
+import { typedName, unknownName } from './names.ts'
 
 export function deviceCommand(run: RunAction): Command {
   return new Command('device')
@@ -93,14 +93,16 @@ async function remove(shell: Shell, _options: object, word: string): Promise<voi
 async function deviceNamed(shell: Shell, { person, word }: { person: PeerKey | null; word: string }): Promise<PeerKey> {
   const devices: readonly Device[] = await callPeer(shell, { method: 'devices', params: person })
   const print = readFingerprint(word)
-  const isMeant = ({ label, key }: Device) => (print ? fingerprint(key) === print : label === word || key === word)
+  const label = typedName(word)
+  const isMeant = (device: Device) =>
+    print ? fingerprint(device.key) === print : device.label === label || device.key === word
   const found = devices.find(isMeant)
   if (found) return found.key
   if (isPeerKey(word)) return word // the device may be removed already, so the broker decides
-  throw new OperatingError(
-    'unknown_device',
-    `You have no device ${escapeName(word)}. "device list" lists your devices.`,
-  )
+  throw unknownName('unknown_device', `You have no device ${escapeName(word)}. "device list" lists your devices.`, {
+    word,
+    names: devices.map((device) => device.label),
+  })
 }
 
 const dayOf = (ms: number): string => new Date(Math.min(ms, 8e15)).toISOString().slice(0, 10)

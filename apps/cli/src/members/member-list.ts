@@ -10,24 +10,27 @@ import { Contacts, isPeerKey, isUsableName, keyChanged } from '../profile/contac
 import type { MemberListChange, MemberListFacts } from '../session/peer-calls.ts'
 import { callPeer, type PeerSession } from '../session/peer-session.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { typedName, unknownName } from './names.ts'
 
 /**
  * Returns the key of an argument: a fingerprint, a pinned name, `PERSON/LABEL` for a device, or another name, which is
  * looked up within `withinMs` and pinned.
  * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and the errors of `callPeer`
  */
-export async function resolveRecipient(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
-  if (isPeerKey(word)) return word
+export async function resolveRecipient(shell: Shell, text: string, withinMs?: Millis): Promise<PeerKey> {
+  if (isPeerKey(text)) return text
   const contacts = await Contacts.read(shell.profile.contactsFile)
-  const print = readFingerprint(word)
+  const print = readFingerprint(text)
   if (print) return contacts.keyByFingerprint(print) ?? (await keyByFingerprint(shell, print, withinMs))
+  const word = typedName(text)
   const pinned = contacts.keyOf(word)
   if (pinned) return pinned
   if (word.includes('/')) return await resolveDevice(shell, word, withinMs)
   const key = await lookUp(shell, word, withinMs)
-  if (!key) throw new OperatingError('name_unknown', `This mesh has no member named ${escapeName(word)}.`)
   await contacts.pin(word, key)
-  shell.output.info(`pinned the key of ${word}: ${fingerprint(key)}. Compare the fingerprint with them once.`)
+  shell.output.info(
+    `pinned the key of ${escapeName(word)}: ${fingerprint(key)}. Compare the fingerprint with them once, then run: sealpost peers --verify '${escapeName(word)}' FINGERPRINT`,
+  )
   return key
 }
 
@@ -49,7 +52,10 @@ async function resolveDevice(shell: Shell, word: string, withinMs?: Millis): Pro
   })
   const found = devices.find(({ label }) => label === word.slice(at + 1))
   if (found) return found.key
-  throw new OperatingError('unknown_device', `There is no device ${escapeName(word)}. "device list" lists the devices.`)
+  throw unknownName('unknown_device', `There is no device ${escapeName(word)}. "device list" lists the devices.`, {
+    word,
+    names: devices.map(({ label }) => word.slice(0, at + 1) + label),
+  })
 }
 
 async function resolveRecipients(shell: Shell, words: readonly string[]): Promise<PeerKey[]> {
@@ -61,14 +67,26 @@ async function resolveRecipients(shell: Shell, words: readonly string[]): Promis
 /** Explains an unknown recipient, if its name now belongs to another key. @throws OperatingError `key_changed` */
 export async function explainUnknown(shell: Shell, word: string): Promise<void> {
   const contacts = await Contacts.read(shell.profile.contactsFile)
-  const pinned = contacts.keyOf(word)
-  const offered = pinned && (await lookUp(shell, word))
-  if (pinned && offered && offered !== pinned) throw keyChanged(word, { pinned, offered })
+  const name = typedName(word)
+  const pinned = contacts.keyOf(name)
+  const offered = pinned && (await members(shell)).find((member) => member.name === name)?.peer
+  if (pinned && offered && offered !== pinned)
+    throw keyChanged(name, { pinned, offered, wasVerified: contacts.isVerified(pinned) })
 }
 
-async function lookUp(shell: Shell, name: string, withinMs?: Millis): Promise<PeerKey | undefined> {
-  return (await members(shell, withinMs)).find((member) => member.name === name)?.peer
+/** Finds the key of a name in the directory. @throws OperatingError `name_unknown` */
+async function lookUp(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
+  const all = await members(shell, withinMs)
+  const found = all.find(({ name }) => name === word)
+  if (found) return found.peer
+  throw unknownMember(word, all)
 }
+
+export const unknownMember = (word: string, members: readonly MemberEntry[]): OperatingError =>
+  unknownName('name_unknown', `This mesh has no member named ${escapeName(word)}.`, {
+    word,
+    names: members.map(({ name }) => name),
+  })
 
 function members(shell: Shell, withinMs?: Millis): Promise<readonly MemberEntry[]> {
   const patience = withinMs === undefined ? {} : { withinMs }
@@ -98,9 +116,9 @@ export class SenderNames {
       const name = members.find((member) => member.peer === key)?.name
       if (name !== undefined && isUsableName(name)) await contacts.pin(name, key)
     } catch (error) {
-      if (error instanceof OperatingError && error.code === 'key_changed')
+      if (error instanceof OperatingError && (error.code === 'key_changed' || error.code === 'name_confusable'))
         this.#output.warn(
-          `The directory gives ${fingerprint(key)} the name of another peer that you have pinned: see \`sealpost peers\`.`,
+          `The directory gives ${fingerprint(key)} the name of another peer that you have pinned, or a name that looks like it: see \`sealpost peers\`.`,
         )
     }
   }

@@ -1,31 +1,47 @@
 /** `sealpost peers` lists the mesh's members, and whether their keys match the pinned ones. */
-import { fingerprint } from '@sealpost/identity'
+import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { Availability, ConsentState, ConsentUpdate, MemberEntry, PeerKey, PresenceEntry } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
 import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
-import { Contacts } from '../profile/contacts.ts'
+import { Contacts, isUsableName } from '../profile/contacts.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
-import { resolveRecipient } from './member-list.ts'
+import { resolveRecipient, unknownMember } from './member-list.ts'
+import { typedName } from './names.ts'
 
 interface PeersOptions {
   readonly accept?: string
+  readonly verify?: string
 }
 
 export function peersCommand(run: RunAction): Command {
   return new Command('peers')
     .description('List the members of the mesh and their presence')
+    .argument('[FINGERPRINT]', 'with --verify: the fingerprint that the peer showed you')
     .option('--accept <NAME>', 'replace the pinned key of NAME with the key that the broker now lists')
-    .addHelpText('after', examples('sealpost peers', 'sealpost peers --accept bob'))
+    .option(
+      '--verify <NAME>',
+      'mark NAME as verified, if FINGERPRINT belongs to its key. Get FINGERPRINT from the peer itself, who runs "sealpost key fingerprint", and not through Sealpost.',
+    )
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost peers',
+        'sealpost peers --verify bob NV2N-HQ7V-NFSH-5GNN-1A9Q-EFPN-TNHK-X3ET',
+        'sealpost peers --accept bob',
+      ),
+    )
     .action(run(peers))
 }
 
-async function peers(shell: Shell, { accept }: PeersOptions): Promise<void> {
+async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: string): Promise<void> {
+  if ((verify === undefined) !== (typed === undefined)) throw needsFingerprint()
   const { members, online } = await callPeer(shell, { method: 'directory', params: null })
   const contacts = await Contacts.read(shell.profile.contactsFile)
-  if (accept !== undefined) return acceptKey(shell, { name: accept, members, contacts })
+  if (accept !== undefined) return acceptKey(shell, { name: typedName(accept), members, contacts })
+  if (verify !== undefined) return verifyKey(shell, { name: typedName(verify), members, contacts }, typed!)
   const own = (await shell.profile.readKeys()).identity.signing.publicKey
   const present = new Map(online.map((entry) => [entry.peer, entry]))
   const rows = members.map((member) => ({
@@ -35,7 +51,7 @@ async function peers(shell: Shell, { accept }: PeersOptions): Promise<void> {
   }))
   const { output } = shell
   await output.results(
-    rows.map((row) => ({ ...row, fingerprint: fingerprint(row.peer) })),
+    rows.map((row) => ({ ...row, fingerprint: fingerprint(row.peer), verified: row.known === 'verified' })),
     () =>
       output.table(
         ['NAME', 'ROLE', 'NOW', 'FINGERPRINT', 'KNOWN'],
@@ -70,12 +86,14 @@ function presenceOf(entry: PresenceEntry | undefined): Presence {
 const nowOf = ({ availability, summary }: Presence): string =>
   availability === null ? '' : escapeName(summary ? `${availability}: ${summary}` : availability)
 
-type Known = 'you' | 'yes' | '' | 'CHANGED'
+type Known = 'you' | 'verified' | 'yes' | '' | 'CHANGED'
 
 export function knownAs({ name, peer }: MemberEntry, contacts: Contacts, own: string): Known {
   if (peer === own) return 'you'
   const pinned = contacts.keyOf(name)
-  return pinned === undefined ? '' : pinned === peer ? 'yes' : 'CHANGED'
+  if (pinned === undefined) return ''
+  if (pinned !== peer) return 'CHANGED'
+  return contacts.isVerified(peer) ? 'verified' : 'yes'
 }
 
 interface Acceptance {
@@ -85,17 +103,53 @@ interface Acceptance {
 }
 
 async function acceptKey({ output }: Shell, { name, members, contacts }: Acceptance): Promise<void> {
-  const member = members.find((entry) => entry.name === name)
-  if (!member) throw new OperatingError('name_unknown', `This mesh has no member named ${escapeName(name)}.`)
+  const { peer } = memberNamed(name, members)
   const former = contacts.keyOf(name)
-  await contacts.accept(name, member.peer)
-  await output.result({ name, key: member.peer, former: former ?? null }, () =>
+  const wasVerified = former !== undefined && former !== peer && contacts.isVerified(former)
+  await contacts.accept(name, peer)
+  await output.result({ name, key: peer, former: former ?? null, wasVerified }, () =>
     output.facts([
       ['name', escapeName(name)],
-      ['key now', fingerprint(member.peer)],
-      ['before', former ? fingerprint(former) : 'unknown'],
+      ['key now', fingerprint(peer)],
+      ['before', former ? fingerprint(former) + (wasVerified ? ', verified' : '') : 'unknown'],
     ]),
   )
+  if (wasVerified) output.warn(`You verified the former key of ${escapeName(name)}. The new key is not verified yet.`)
+}
+
+/** Marks a contact as verified. @throws OperatingError `usage`, `name_unknown`, `name_unusable`, `fingerprint_differs` */
+async function verifyKey({ output }: Shell, { name, members, contacts }: Acceptance, typed: string): Promise<void> {
+  const print = readFingerprint(typed)
+  if (!print) throw needsFingerprint()
+  const { peer } = memberNamed(name, members)
+  if (!isUsableName(name))
+    throw new OperatingError('name_unusable', 'You can verify a member, not its devices: the member signs for them.')
+  if (fingerprint(peer) !== print)
+    throw new OperatingError(
+      'fingerprint_differs',
+      `THE FINGERPRINT DIFFERS. The broker lists ${fingerprint(peer)} for ${escapeName(name)}. Somebody may be impersonating ${escapeName(name)}, so don't send them anything secret.`,
+    )
+  await contacts.verify(name, peer)
+  await output.result({ name, key: peer, verified: true }, () =>
+    output.facts([
+      ['name', escapeName(name)],
+      ['key', fingerprint(peer)],
+      ['verified', 'yes'],
+    ]),
+  )
+}
+
+const needsFingerprint = (): OperatingError =>
+  new OperatingError(
+    'usage',
+    'Give --verify NAME and the whole FINGERPRINT, which the peer reads to you from "sealpost key fingerprint".',
+  )
+
+/** @throws OperatingError `name_unknown` */
+function memberNamed(name: string, members: readonly MemberEntry[]): MemberEntry {
+  const member = members.find((entry) => entry.name === name)
+  if (!member) throw unknownMember(name, members)
+  return member
 }
 
 /**

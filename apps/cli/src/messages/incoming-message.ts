@@ -4,6 +4,7 @@ import { fingerprint } from '@sealpost/identity'
 import type { LostMessage, Message, PeerEvent } from '@sealpost/sdk'
 import { attachmentOf } from '@sealpost/sdk/attachments'
 import type { PeerKey } from '@sealpost/std'
+import { readableName } from '../members/names.ts'
 import { escapeName, escapeText, type Output, type Paint } from '../output.ts'
 import type { Contacts } from '../profile/contacts.ts'
 import type { FileOutcome } from './files.ts'
@@ -30,7 +31,7 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
     : message.pool
       ? paint.dim(' (from a pool)')
       : ''
-  const from = paint.bold(escapeName(senderLabelOf(contacts, message)))
+  const from = paint.bold(escapeName(labelOf(contacts, message.user, message.deviceLabel)))
   const text = escapeText(textOf(message) ?? binaryNotice(message), INDENT)
   const file = fileNotice(fileForPrograms(message, outcome), outcome)
   return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${text}${file && paint.dim(file)}`
@@ -66,6 +67,8 @@ export function messageForPrograms(message: Message, contacts: Contacts, outcome
     envelopeId,
     from: sender,
     name: contacts.nameOf(message.user) ?? null,
+    verified: contacts.isVerified(message.user),
+    fingerprint: fingerprint(message.user),
     person: message.user,
     device: message.deviceLabel,
     priority,
@@ -102,6 +105,8 @@ export function messageForExec(message: Message, contacts: Contacts, outcome: Fi
     SEALPOST_ENVELOPE_ID: message.envelopeId,
     SEALPOST_FROM: message.sender,
     SEALPOST_FROM_NAME: contacts.nameOf(message.user) ?? '',
+    SEALPOST_FROM_FINGERPRINT: fingerprint(message.user),
+    SEALPOST_FROM_VERIFIED: contacts.isVerified(message.user) ? '1' : '',
     SEALPOST_FROM_DEVICE: message.deviceLabel ?? '',
     SEALPOST_PRIORITY: message.priority,
     SEALPOST_ATTEMPT: String(message.attempt),
@@ -129,18 +134,16 @@ export function textOf({ body }: Pick<Message, 'body'>): string | null {
 export const binaryNotice = ({ body }: Pick<Message, 'body'>): string =>
   `(${body.length} bytes of binary data; read them with --json or --exec)`
 
-/** Returns a peer's pinned name, or its fingerprint. */
-export function labelOf(contacts: Contacts, key: PeerKey): string {
-  return contacts.nameOf(key) ?? fingerprint(key)
+/** Returns a peer's pinned name, with the beginning of its fingerprint unless the user has verified it; or its fingerprint. */
+export function labelOf(contacts: Contacts, key: PeerKey, deviceLabel: string | null = null): string {
+  const name = contacts.nameOf(key)
+  const device = deviceLabel === null ? '' : `/${readableName(deviceLabel)}`
+  if (name === undefined) return fingerprint(key) + device
+  return name + device + (contacts.isVerified(key) ? '' : ` (${shortFingerprint(key)})`)
 }
 
-/** Returns the sender's label; for a device, its user and label. */
-function senderLabelOf(
-  contacts: Contacts,
-  { user: person, deviceLabel }: Pick<Message, 'user' | 'deviceLabel'>,
-): string {
-  return deviceLabel === null ? labelOf(contacts, person) : `${labelOf(contacts, person)}/${deviceLabel}`
-}
+/** Returns the first eight characters of a fingerprint. It helps people to notice a key, and proves nothing. */
+export const shortFingerprint = (key: PeerKey): string => fingerprint(key).slice(0, 9)
 
 /** Returns a listener that reports a peer's events, and each disconnection and reconnection once. */
 export function peerEventReporter(output: Output, contacts: Contacts): (event: PeerEvent) => void {
@@ -209,7 +212,9 @@ async function renameContactKey(
 ): Promise<void> {
   const name = contacts.nameOf(former)
   if (name === undefined) return
-  output.info(`${escapeName(name)} has a new key, signed by the pinned key: ${fingerprint(successor)}`)
+  const which = contacts.isVerified(former) ? ', whom you verified,' : ''
+  const todo = which && ' Compare the new fingerprint with them.'
+  output.info(`${escapeName(name)}${which} has a new key, signed by the pinned key: ${fingerprint(successor)}.${todo}`)
   await contacts.accept(name, successor).catch(() => undefined)
 }
 

@@ -8,21 +8,29 @@ import { fingerprint } from '@sealpost/identity'
 import { type MeshId, type PeerStore, SealpostError, type StoreChange, type StoreRecord } from '@sealpost/sdk'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import { openKeyEpochs, type StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
-import { isChosenName, isHex, OperatingError, type PeerKey } from '@sealpost/std'
+import { isChosenName, isHex, OperatingError, type PeerKey, unicodeName } from '@sealpost/std'
+import { skeletonOf } from '@sealpost/std/confusables'
 import { escapeName } from '../output.ts'
 import { isRecord, type Profile, type ProfileKeys, readJsonFile, updateJsonFile } from './profile.ts'
 
 export class Contacts {
   readonly #path: string
   #keys: ReadonlyMap<string, PeerKey>
+  #verified: ReadonlySet<PeerKey>
 
-  private constructor(path: string, keys: ReadonlyMap<string, PeerKey>) {
+  private constructor(path: string, file: ContactsFile | undefined) {
     this.#path = path
-    this.#keys = keys
+    this.#keys = keysOf(file)
+    this.#verified = verifiedIn(file)
   }
 
   static async read(path: string): Promise<Contacts> {
-    return new Contacts(path, keysOf(await readJsonFile(path, isContactsFile)))
+    return new Contacts(path, await readJsonFile(path, isContactsFile))
+  }
+
+  /** Returns whether the user has compared the fingerprint of this key. */
+  isVerified(key: PeerKey): boolean {
+    return this.#verified.has(key)
   }
 
   keyOf(name: string): PeerKey | undefined {
@@ -38,7 +46,10 @@ export class Contacts {
     return undefined
   }
 
-  /** Pins a name to a key. Returns whether the name was new. @throws OperatingError `key_changed`, `name_unusable` */
+  /**
+   * Pins a name to a key. Returns whether the name was new.
+   * @throws OperatingError `key_changed`, `name_unusable`, `name_confusable`
+   */
   async pin(name: string, key: PeerKey): Promise<boolean> {
     if (this.#keys.get(name) === key) return false
     if (!isUsableName(name))
@@ -47,31 +58,63 @@ export class Contacts {
         `The name ${escapeName(name)} can't be pinned. Address the peer by its key.`,
       )
     let isNew = true
-    await this.#update((keys) => {
+    await this.#update((keys, verified) => {
       const pinned = keys.get(name)
-      if (pinned !== undefined && pinned !== key) throw keyChanged(name, { pinned, offered: key })
+      if (pinned !== undefined && pinned !== key)
+        throw keyChanged(name, { pinned, offered: key, wasVerified: verified.has(pinned) })
       isNew = pinned === undefined
-      return keys.set(name, key)
+      if (isNew) checkLookalikes(name, keys)
+      keys.set(name, key)
     })
     return isNew
   }
 
-  /** Replaces a name's key, after the user has compared fingerprints. */
+  /** Replaces a name's key. The new key counts as not verified. */
   accept(name: string, key: PeerKey): Promise<void> {
     return this.#update((keys) => keys.set(name, key))
   }
 
+  /** Pins a name to a key whose fingerprint the user has compared. */
+  verify(name: string, key: PeerKey): Promise<void> {
+    return this.#update((keys, verified) => {
+      keys.set(name, key)
+      verified.add(key)
+    })
+  }
+
   /** Changes the contacts. Reads them first, because other commands may have pinned names. */
-  async #update(change: (keys: Map<string, PeerKey>) => Map<string, PeerKey>): Promise<void> {
-    const file = await updateJsonFile(this.#path, isContactsFile, (former) => ({
-      version: 1,
-      contacts: Object.fromEntries(change(keysOf(former))),
-    }))
+  async #update(change: (keys: Map<string, PeerKey>, verified: Set<PeerKey>) => unknown): Promise<void> {
+    const file = await updateJsonFile(this.#path, isContactsFile, (former) => {
+      const [keys, verified] = [keysOf(former), verifiedIn(former)]
+      change(keys, verified)
+      const pinned = new Set(keys.values())
+      return {
+        version: 1,
+        contacts: Object.fromEntries(keys),
+        verified: [...verified].filter((key) => pinned.has(key)),
+      }
+    })
     this.#keys = keysOf(file)
+    this.#verified = verifiedIn(file)
   }
 }
 
-const keysOf = (file: ContactsFile | undefined): Map<string, PeerKey> => new Map(Object.entries(file?.contacts ?? {}))
+/** Earlier versions pinned the ASCII form of a name. */
+const keysOf = (file: ContactsFile | undefined): Map<string, PeerKey> =>
+  new Map(Object.entries(file?.contacts ?? {}).map(([name, key]) => [unicodeName(name), key]))
+
+const verifiedIn = (file: ContactsFile | undefined): Set<PeerKey> => new Set(file?.verified ?? [])
+
+/** @throws OperatingError `name_confusable` if the name of another contact looks like this one */
+function checkLookalikes(name: string, keys: ReadonlyMap<string, PeerKey>): void {
+  const skeleton = skeletonOf(name)
+  const other = keys.keys().find((pinned) => skeletonOf(pinned) === skeleton)
+  if (other !== undefined)
+    throw new OperatingError(
+      'name_confusable',
+      `The name ${escapeName(name)} looks like the name of another contact, ${escapeName(other)}. Address the peer by its fingerprint.`,
+    )
+}
 
 /** A name must not look like a key, a device, an option or another name. */
 export const isUsableName = isChosenName
@@ -80,10 +123,17 @@ export function isPeerKey(text: string): text is PeerKey {
   return isHex(text, 32)
 }
 
-export function keyChanged(name: string, keys: { pinned: PeerKey; offered: PeerKey }): OperatingError {
+interface KeyChange {
+  readonly pinned: PeerKey
+  readonly offered: PeerKey
+  readonly wasVerified: boolean
+}
+
+export function keyChanged(name: string, { wasVerified, ...keys }: KeyChange): OperatingError {
+  const which = wasVerified ? ', WHICH YOU VERIFIED,' : ''
   return new OperatingError(
     'key_changed',
-    `THE KEY OF ${escapeName(name)} HAS CHANGED. Nothing was sent.
+    `THE KEY OF ${escapeName(name)}${which} HAS CHANGED. Nothing was sent.
   pinned    ${fingerprint(keys.pinned)}
   directory ${fingerprint(keys.offered)}
 Someone may be impersonating ${escapeName(name)}, or they have a new key. Compare the fingerprint with them over another channel.
@@ -94,11 +144,14 @@ If it is theirs, run: sealpost peers --accept '${escapeName(name)}'`,
 interface ContactsFile {
   readonly version: number
   readonly contacts: Readonly<Record<string, PeerKey>>
+  /** The pinned keys whose fingerprints the user has compared. Earlier versions write a file without it. */
+  readonly verified?: readonly PeerKey[]
 }
 
 function isContactsFile(value: unknown): value is ContactsFile {
   if (!isRecord(value) || value.version !== 1 || !isRecord(value.contacts)) return false
-  return Object.values(value.contacts).every((key) => isHex(key, 32))
+  const { contacts, verified = [] } = value
+  return Array.isArray(verified) && [...Object.values(contacts), ...verified].every((key) => isHex(key, 32))
 }
 
 const WITHIN_MS = 10_000

@@ -433,12 +433,12 @@ export async function ensureKeys(profile: Profile): Promise<PeerKey> {
 
 /** Returns the account name without characters that names can't contain. */
 export function userName(account = userInfo().username): string {
-  const given = account
-    .replace(/[^ -~]|[/,*()]/g, '')
+  const given = tidyName(account)
+    .replace(/[^ -~\p{L}\p{M}\p{Nd}]|[/,*()]/gu, '')
     .replace(/^[ -]+/, '')
-    .slice(0, NAME_LENGTH_MAX)
-  const name = tidyName(given)
-  return isChosenName(name) ? name : 'someone'
+  const ascii = given.replace(/[^ -~]/g, '')
+  const names = [given, ascii].map((name) => tidyName(name.slice(0, NAME_LENGTH_MAX)))
+  return names.find(isChosenName) ?? 'someone'
 }
 
 function isMembership(value: unknown): value is SavedMembership {

@@ -6,8 +6,11 @@ test.each([
   ['alice', 'alice'],
   ['CORP/alice (admin)', 'CORPalice admin'],
   ['--rf', 'rf'],
-  ['zoë', 'zo'],
-  ['日本', 'someone'],
+  ['zoë', 'zoë'],
+  ['日本', '日本'],
+  ['bob\u200d😀', 'bob'],
+  ['p\u0430ypal', 'pypal'],
+  ['xn--abc', 'someone'],
   ['NV2N-HQ7V', 'someone'],
   [`${'x'.repeat(63)} y`, 'x'.repeat(63)],
 ])('the account %j gets the name %j', (account, name) => {

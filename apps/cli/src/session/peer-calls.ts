@@ -20,6 +20,7 @@ import { poolsOf } from '@sealpost/sdk/pools'
 import type { State } from '@sealpost/sdk/state'
 import { type Device, usersOf } from '@sealpost/sdk/users'
 import { OperatingError } from '@sealpost/std'
+import { readableName, typedName, unknownName } from '../members/names.ts'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
 
@@ -128,10 +129,10 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
       return null
     },
     directory: async () => {
-      const [members, online] = await Promise.all([peer.members(), onlineOf(peer)])
+      const [members, online] = await Promise.all([membersOf(peer), onlineOf(peer)])
       return { members, online }
     },
-    members: () => peer.members(),
+    members: () => membersOf(peer),
     revokeInvite: async (inviteId) => {
       await peer.revokeInvite(inviteId)
       return null
@@ -245,11 +246,18 @@ function groupCallsOf(peer: Peer, withStateOf: WithStateOf): GroupCalls {
   }
 }
 
+async function membersOf(peer: Peer): Promise<readonly MemberEntry[]> {
+  return (await peer.members()).map((member) => ({ ...member, name: readableName(member.name) }))
+}
+
 /** Finds a group by name or id (32 hex digits). @throws OperatingError `unknown_group`, `group_ambiguous` */
 export function findGroup(groups: readonly GroupFacts[], word: string): GroupFacts {
-  const [group, ...others] = groups.filter(({ id, name }) => id === word || name === word)
+  const [group, ...others] = groups.filter(({ id, name }) => id === word || name === typedName(word))
   if (!group)
-    throw new OperatingError('unknown_group', 'There is no group with this name or id that you are a member of or own.')
+    throw unknownName('unknown_group', 'There is no group with this name or id that you are a member of or own.', {
+      word,
+      names: groups.map(({ name }) => name),
+    })
   if (others.length === 0) return group
   throw new OperatingError(
     'group_ambiguous',
@@ -297,8 +305,12 @@ function poolCallsOf(peer: Peer): PoolCalls {
 
 /** Finds a pool by name or id (64 hex digits). @throws OperatingError `unknown_pool`, `pool_ambiguous` */
 export function findPool<P extends Pick<PoolFacts, 'id' | 'name'>>(pools: readonly P[], word: string): P {
-  const [pool, ...others] = pools.filter(({ id, name }) => id === word || name === word)
-  if (!pool) throw new OperatingError('unknown_pool', 'There is no pool with this name or id in this mesh.')
+  const [pool, ...others] = pools.filter(({ id, name }) => id === word || name === typedName(word))
+  if (!pool)
+    throw unknownName('unknown_pool', 'There is no pool with this name or id in this mesh.', {
+      word,
+      names: pools.map(({ name }) => name),
+    })
   if (others.length === 0) return pool
   throw new OperatingError('pool_ambiguous', 'Several pools have this name. Use the id of the pool, from "pool list".')
 }

@@ -20,7 +20,7 @@ test('an unknown sender is refused under contacts, accepted once allowed, and re
   const refused = await bob('send', 'alice', 'hello', '--json')
   expect(failureOf(refused)).toEqual([4, 'not_allowed'])
   const allowed = await alice('consent', 'allow', 'bob')
-  expect(allowed).toMatchObject({ code: 0, stdout: expect.stringMatching(/allowed +bob\n/) })
+  expect(allowed).toMatchObject({ code: 0, stdout: expect.stringMatching(/allowed +bob \([\w-]{9}\)\n/) })
   expect((await bob('send', 'alice', 'hello again')).code).toBe(0)
   expect((await alice('consent', 'block', 'bob')).stdout).toMatch(/allowed +nobody\nblocked +bob/)
   expect((await bob('send', 'alice', 'me again')).code).toBe(4)

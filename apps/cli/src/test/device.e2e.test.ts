@@ -20,14 +20,14 @@ test('one command adds a machine, which receives messages and can be removed', a
   expect(heard).toMatchObject({ text: 'hello', from: joined.key, name: 'alice', device: 'phone' })
   await machine.run(['send', 'bob', 'once more', '--profile', 'phone'])
   expect((await machine.run(['listen', '--count', '1', '--profile', 'bob'])).stdout).toMatch(
-    /alice\/phone {2}once more/,
+    /alice\/phone \([\w-]{9}\) {2}once more/,
   )
 
   expect((await machine.run(['send', 'alice/phone', 'one', '--profile', 'bob'])).code).toBe(0)
   const every = jsonOf(await machine.run(['send', 'alice', 'all', '--every-device', '--profile', 'bob', '--json']))
   expect(every.devices).toHaveLength(2)
   const atPhone = await machine.run(['listen', '--count', '2', '--profile', 'phone'])
-  expect(atPhone.stdout).toMatch(/bob {2}one\n.*bob {2}all/)
+  expect(atPhone.stdout).toMatch(/bob \([\w-]{9}\) {2}one\n.*bob \([\w-]{9}\) {2}all/)
   const free = jsonOf(await machine.run(['send', 'alice', 'any', '--free-device', '--profile', 'bob', '--json']))
   expect(free.to).toBe(heard.person)
 
@@ -43,7 +43,7 @@ test('a new identity key keeps the name, waiting messages and contacts', async (
   expect(jsonOf(await machine.run(['key', 'fingerprint', '--json']))).toMatchObject({ key, fingerprint })
   await machine.run(['send', 'alice', 'after', '--profile', 'bob'])
   const heard = await machine.run(['listen', '--count', '2'])
-  expect(heard.stdout).toMatch(/bob {2}before\n.*bob {2}after/)
+  expect(heard.stdout).toMatch(/bob \([\w-]{9}\) {2}before\n.*bob \([\w-]{9}\) {2}after/)
   const peers = await machine.run(['peers', '--profile', 'bob', '--json'])
   const alice = jsonLinesOf(peers).find(({ name }) => name === 'alice')
   expect(alice).toMatchObject({ peer: key, role: 'admin', known: 'yes' })

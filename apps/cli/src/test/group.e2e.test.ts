@@ -17,7 +17,7 @@ test('a group is created, written to, changed and shown', async () => {
   const heard = jsonOf(await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob']))
   expect(heard).toMatchObject({ text: 'lunch?', group: { id: made.id, name: 'crew' } })
   const atCarol = await machine.run(['listen', '--count', '1', '--profile', 'carol'])
-  expect(atCarol.stdout).toMatch(/alice in crew {2}lunch\?/)
+  expect(atCarol.stdout).toMatch(/alice \([\w-]{9}\) in crew {2}lunch\?/)
   expect(jsonOf(await machine.run(['group', 'remove', 'crew', 'carol', '--json']))).toMatchObject({ epoch: 2 })
   const later = jsonOf(await machine.run(['group', 'send', 'crew', 'without her', '--json']))
   expect(later.members).toHaveLength(1)

@@ -53,7 +53,7 @@ describe('on one machine', () => {
   test("a peer's text cannot move the cursor, set colours, or imitate another line", async () => {
     await machine.run(['send', 'bob', '\x1b[2Jboo\n15:00 carol  fake\u202e'])
     const heard = await machine.run(['listen', '--count', '1', ...bob])
-    expect(heard.stdout).toMatch(/^\d\d:\d\d alice {2}\\x1b\[2Jboo\n {4}15:00 carol {2}fake\\u\{202e\}\n$/)
+    expect(heard.stdout).toMatch(/^\d\d:\d\d alice \([\w-]{9}\) {2}\\x1b\[2Jboo\n {4}15:00 carol {2}fake\\u\{202e\}\n$/)
   })
 
   test('a program that fails gets the message again, and one that succeeds settles it', async () => {
