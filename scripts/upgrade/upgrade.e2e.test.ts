@@ -217,6 +217,28 @@ describe.each(allFixtures())('fixture $number, version $version', (fixture) => {
     expect(outcomes.length).toBeGreaterThan(8)
   })
 
+  test.each(['current', 'earlier'])(
+    'with the %s broker, its commands know Unicode names in their ASCII form',
+    async (which) => {
+      const broker = which === 'current' ? CURRENT : earlier
+      await using cluster = await Cluster.open()
+      const { url } = await cluster.start(broker)
+      const invite = await cluster.createMesh(broker, 'home', url)
+      const HOME = await mkdtemp(join(root, 'names-'))
+      const run = ({ sealpost }: Version, ...words: string[]) =>
+        outputOf([...sealpost, ...words], { PATH: process.env.PATH, HOME, SEALPOST_HOME: join(HOME, words.at(-1)!) })
+      await run(CURRENT, 'join', invite, '--name', 'Zoë', '--profile', 'zoe')
+      await run(earlier, 'join', invite, '--name', 'bob', '--profile', 'bob')
+      await run(CURRENT, 'group', 'create', '会議', 'bob', '--profile', 'zoe')
+      expect(await run(earlier, 'peers', '--profile', 'bob')).toContain('xn--Zo-ija ')
+      expect(await run(earlier, 'group', 'list', '--profile', 'bob')).toContain('xn--6oqw48l ')
+      await run(earlier, 'send', 'xn--Zo-ija', 'hello', '--profile', 'bob')
+      await run(earlier, 'group', 'send', 'xn--6oqw48l', 'hello', '--profile', 'bob')
+      expect(await run(CURRENT, 'listen', '--count', '2', '--profile', 'zoe')).toMatch(/hello\n.* in 会議 {2}hello\n/)
+      expect(await run(CURRENT, 'peers', '--profile', 'zoe')).toContain('Zoë ')
+    },
+  )
+
   test('the current SDK opens a key file and a store of its SDK', async () => {
     await using cluster = await Cluster.open()
     const { url } = await cluster.start(CURRENT)
