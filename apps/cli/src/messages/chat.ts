@@ -4,12 +4,12 @@ import type { Message, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
-import { escapeText } from '../output.ts'
+import { escapeName, escapeText } from '../output.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 import { type FileOutcome, finishMessage, nextMessage, receiveFile, UnsavedFiles } from './files.ts'
-import { messageForPeople, messageForPrograms } from './incoming-message.ts'
+import { labelOf, messageForPeople, messageForPrograms } from './incoming-message.ts'
 
 interface ChatOptions {
   readonly timeout: number
@@ -36,15 +36,16 @@ async function chat(shell: Shell, { timeout, files }: ChatOptions, to: string): 
   await using session = await openSession(shell)
   const unsaved = new UnsavedFiles()
   await unsaved.reportAfter(
-    talk({ shell, session, lines: openLines(), files, unsaved }, { to, key, timeout }),
+    talk({ shell, session, lines: openLines(), files, unsaved }, { key, timeout }),
     shell.output,
   )
 }
 
-async function talk(chat: Chat, { to, key, timeout }: { to: string; key: PeerKey; timeout: number }): Promise<void> {
+async function talk(chat: Chat, { key, timeout }: { key: PeerKey; timeout: number }): Promise<void> {
   const { shell, session, lines } = chat
   try {
-    shell.output.info(`chatting with ${to} as ${session.membership.name || session.peer.key}; press Ctrl-D to end`)
+    const [them, me] = [labelOf(session.contacts, key), session.membership.name || session.peer.key].map(escapeName)
+    shell.output.info(`chatting with ${them} as ${me}; press Ctrl-D to end`)
     const outbox = new Sends(shell)
     const typed = readLines(lines, (line) => outbox.add(session.peer.send(key, line), line))
     await abortable(Promise.race([typed, showAll(chat), session.failed]), shell.signal)

@@ -102,6 +102,10 @@ export function previewOf({ body }: Pick<HistoryMessage, 'body'>): string {
 }
 
 function conversationForPrograms({ group, last, unread }: GroupConversation, contacts: Contacts): object {
-  const from = last && { author: last.author, name: contacts.nameOf(last.author) ?? null }
+  const from = last && {
+    author: last.author,
+    name: contacts.nameOf(last.author) ?? null,
+    verified: contacts.isVerified(last.author),
+  }
   return { group, unread, last: last && { ...from, seq: last.seq, sentAtMs: last.sentAtMs, preview: previewOf(last) } }
 }

@@ -255,7 +255,8 @@ function fileText(event: HistoryMessage): string {
 /** Formats an event as JSON. `at` is in UTC with microseconds, values are `text` or `bodyBase64`. */
 export function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
   const { type, seq, author, sentAtMs } = event
-  const common = { type, seq, at: instantText(event.atUs), author, name: contacts.nameOf(author) ?? null, sentAtMs }
+  const who = { author, name: contacts.nameOf(author) ?? null, verified: contacts.isVerified(author) }
+  const common = { type, seq, at: instantText(event.atUs), ...who, sentAtMs }
   switch (event.type) {
     case 'set':
       return { ...common, key: event.key, revision: event.revision, ...bodyForPrograms({ body: event.value }) }

@@ -135,7 +135,7 @@ function PeerTable({
         {peers.map((peer) => (
           <tr key={peer.peerKey}>
             <th scope="row">
-              {named(peer.name, peer.peerKey)}{' '}
+              <bdi>{named(peer.name, peer.peerKey)}</bdi>{' '}
               <span class="quiet">{peer.kind === 'peer' ? roleOf(peer) : peer.kind}</span>
             </th>
             <td>
