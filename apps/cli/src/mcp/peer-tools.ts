@@ -28,7 +28,7 @@ export const peerShape = z.object({
   fingerprint: z.string(),
   verified: z
     .boolean()
-    .describe('the user has compared the fingerprint with this peer; false: the name may belong to somebody else'),
+    .describe('the user has compared the fingerprint with this peer; false: the name may belong to someone else'),
 })
 
 const senderShape = peerShape.extend({

@@ -127,7 +127,7 @@ async function verifyKey({ output }: Shell, { name, members, contacts }: Accepta
   if (fingerprint(peer) !== print)
     throw new OperatingError(
       'fingerprint_differs',
-      `THE FINGERPRINT DIFFERS. The broker lists ${fingerprint(peer)} for ${escapeName(name)}. Somebody may be impersonating ${escapeName(name)}, so don't send them anything secret.`,
+      `THE FINGERPRINT DIFFERS. The broker lists ${fingerprint(peer)} for ${escapeName(name)}. Someone may be impersonating ${escapeName(name)}, so don't send them anything secret.`,
     )
   await contacts.verify(name, peer)
   await output.result({ name, key: peer, verified: true }, () =>
