@@ -6,6 +6,7 @@ import { AVAILABILITIES, SUMMARY_MAX } from '@sealpost/protocol'
 import type { Message, PeerKey } from '@sealpost/sdk'
 import { foldedName } from '@sealpost/std/confusables'
 import { z } from 'zod'
+import { readableName } from '../members/names.ts'
 import { knownAs } from '../members/peers.ts'
 import type { FileOutcome } from '../messages/files.ts'
 import { fileForPrograms, textOf } from '../messages/incoming-message.ts'
@@ -109,7 +110,7 @@ export function labelContent(message: Message, contacts: Contacts, path: string 
   const raw = textOf(message)
   const text = raw === null ? null : visible(raw)
   return {
-    from: { ...labelPeer(person, contacts), device: deviceLabel },
+    from: { ...labelPeer(person, contacts), device: deviceLabel === null ? null : visible(readableName(deviceLabel)) },
     group: group && { id: group.id, name: visible(group.name) },
     ...{ envelopeId, priority, attempt, isRedriven, isRequest, isError, inReplyTo, thread, noAutoReply },
     ...{ sentAtMs, enqueuedAtMs, text },

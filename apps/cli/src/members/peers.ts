@@ -64,11 +64,10 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
         ]),
       ),
   )
-  for (const { name, known } of rows)
-    if (known === 'CHANGED')
-      output.warn(
-        `The key of ${escapeName(name)} differs from the pinned one. Compare fingerprints before you accept it.`,
-      )
+  for (const { name } of rows.filter(({ known }) => known === 'CHANGED')) {
+    const which = contacts.isVerified(contacts.keyOf(name)!) ? 'the one that you verified' : 'the pinned one'
+    output.warn(`The key of ${escapeName(name)} differs from ${which}. Compare fingerprints before you accept it.`)
+  }
 }
 
 interface Presence {
