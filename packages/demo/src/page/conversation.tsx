@@ -43,7 +43,7 @@ function Keys({ peer }: { peer: PeerKey }) {
   return (
     <>
       <button type="button" class="verify" popovertarget="keys">
-        Verify
+        Verify {fingerprint(peer).slice(0, 9)}
       </button>
       <div id="keys" class="popover" popover="auto">
         <p>Compare this fingerprint with theirs over another channel:</p>
