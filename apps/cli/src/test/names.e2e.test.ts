@@ -33,7 +33,7 @@ test('a name of two scripts, or that looks like a taken one, is refused', async 
   expect(failureOf(await join('ZOE\u0308'))).toEqual([5, 'name_taken'])
 })
 
-test('an unknown name is refused with suggestions, and nothing is stored', async () => {
+test('an unknown name is refused with suggestions', async () => {
   const refused = await machine.run(['send', 'bbo', 'x', '--no-wait', '--json'])
   expect(failureOf(refused)).toEqual([3, 'name_unknown'])
   expect(refused.stderr).toContain('Did you mean bob?')
