@@ -161,6 +161,16 @@ export class Message {
   get isError(): boolean {
     return this.#note?.isError ?? false
   }
+  /** Whether the sender asks for a confirmation, and of what: its `end`, or `all` outcomes. Null if it does not. */
+  get confirm(): 'end' | 'all' | null {
+    const { confirm, isConfirmation } = this.#note ?? {}
+    if (confirm === undefined || isConfirmation) return null
+    return confirm === 'all' ? confirm : 'end'
+  }
+  /** @internal */
+  get isConfirmation(): boolean {
+    return this.#note?.isConfirmation ?? false
+  }
   /** The user to whose devices the message was sent; null if it was not sent to a user. */
   get toUser(): PeerKey | null {
     return this.#note?.user ?? null
