@@ -6,6 +6,7 @@ import type { Message } from '@sealpost/sdk'
 import { confirmationsOf } from '@sealpost/sdk/confirmations'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import { sentLogOf } from '@sealpost/sdk/sent'
+import type { EnvelopeId } from '@sealpost/std'
 import { test as base, expect } from 'vitest'
 import { codeOf, Member } from './member.ts'
 import { until } from './process.ts'
@@ -41,4 +42,27 @@ test('a sender waits for each state, and the recipient signs the last one', asyn
   expect(held.map((message) => message.text())).toEqual(['one', 'two', 'three', 'four'])
   expect(alice.received).toEqual([]) // the application sees no confirmation
   await until('the confirmation is settled', async () => (await world.count('message_queue')) === 1) // the second message
+})
+
+test('the broker reports where a message is to its sender only', async () => {
+  await using world = await shared(BRISK)
+  const { alice, bob, sent } = await openPair(world)
+  const eve = await Member.open(world)
+  const waits = await sent.send(bob.peer.key, 'one', { ttlSeconds: 600 })
+  const late = await sent.send(bob.peer.key, 'two', { notBefore: Date.now() + 60_000 })
+  const ids = [waits.envelopeId!, late.envelopeId!, 'ab'.repeat(16) as EnvelopeId]
+  await until('the first one is pushed', async () => (await sent.askBroker(ids))[0]!.status === 'pushed')
+  const [first, second, third] = await sent.askBroker(ids)
+  expect(first).toMatchObject({ recipient: bob.peer.key, failedAttempts: 0, failedAttemptsMax: 20 })
+  expect(first!.presence).toMatchObject({ isOnline: true, availability: 'idle', offlineSinceMs: null })
+  expect(first!.expiresAtMs! - first!.enqueuedAtMs!).toBeGreaterThan(500_000)
+  expect(second).toMatchObject({ status: 'delayed', death: null })
+  expect(third).toMatchObject({ status: 'unknown', recipient: null, presence: null })
+  const asked = await sentLogOf(eve.peer).askBroker(ids)
+  expect(asked.map(({ status }) => status)).toEqual(['unknown', 'unknown', 'unknown'])
+  await bob.peer.close()
+  await until('the recipient has left', async () => !(await sent.askBroker(ids))[0]!.presence!.isOnline)
+  const [left] = await sent.askBroker(ids)
+  expect(left!.presence!.offlineSinceMs).toBeGreaterThanOrEqual(left!.presence!.connectedAtMs! - 1000)
+  expect(alice.all('closed')).toEqual([])
 })

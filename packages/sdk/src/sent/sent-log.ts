@@ -5,14 +5,15 @@
  */
 import { contentHash, type Note, readConfirmation } from '@sealpost/identity'
 import type { ReceiptWish } from '@sealpost/protocol'
-import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import { type EnvelopeId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { DeliveryReceipt } from '../inbox/inbox.ts'
 import { bytesOf, type Message } from '../inbox/message.ts'
-import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
-import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
+import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
+import { type Enqueued, type Peer, type PeerPorts, portsOf } from '../peer.ts'
 import type { PeerEvent } from '../ports.ts'
 import type { SentRecord } from '../stores/store.ts'
+import { askBroker, type MessageWhereabouts } from './ask-broker.ts'
 import {
   changeBy,
   hasEnded,
@@ -23,6 +24,7 @@ import {
   type WaitGoal,
 } from './sent-states.ts'
 
+export type { MessageWhereabouts, RecipientPresence } from './ask-broker.ts'
 export { SENT_STATES, type SentMessage, type SentState, WAIT_GOALS, type WaitGoal } from './sent-states.ts'
 
 export interface TrackedSendOptions extends SendOptions {
@@ -110,13 +112,22 @@ export class SentLog {
   }
 
   /**
-   * Like `send`, but resolves when the message is stored locally, as `Peer.enqueue` does.
+   * Like `Peer.enqueue`, but records what becomes of the message.
    * @throws SealpostError like `Peer.enqueue`
-   * @example const { outboxNo } = await sentLogOf(peer).enqueue(ben, 'written on a train')
+   * @example const { receipt } = await sentLogOf(peer).enqueue(ben, 'written on a train')
    */
-  enqueue(to: PeerKey, body: Uint8Array | string, options: TrackedSendOptions = {}): Promise<{ outboxNo: number }> {
-    return new Promise((kept, refused) => {
-      this.#begin(to, bytesOf(body), options, { kept: (outboxNo) => kept({ outboxNo }), refused })
+  enqueue(to: PeerKey, body: Uint8Array | string, options: TrackedSendOptions = {}): Promise<Enqueued> {
+    return new Promise((resolve, refused) => {
+      const receipt = withResolvers<Receipt>()
+      receipt.promise.catch(() => undefined) // prevents an unhandled rejection
+      this.#begin(to, bytesOf(body), options, {
+        kept: (outboxNo) => resolve({ outboxNo, receipt: receipt.promise }),
+        accepted: receipt.resolve,
+        refused: (error) => {
+          refused(error) // has no effect once the message is stored
+          receipt.reject(error)
+        },
+      })
     })
   }
 
@@ -154,6 +165,16 @@ export class SentLog {
   }
 
   /**
+   * Asks the broker where messages of this peer are, and whether their recipients are online. The log need not have the
+   * messages. Returns one item for each id.
+   * @throws SealpostError `not_found` if the broker is of an earlier version; `connection_lost`
+   * @example const [where] = await sentLogOf(peer).askBroker([envelopeId])
+   */
+  askBroker(envelopeIds: readonly EnvelopeId[]): Promise<MessageWhereabouts[]> {
+    return askBroker(this.#ports, envelopeIds)
+  }
+
+  /**
    * Calls the handler with each message that changes its state. Returns an unsubscribe function.
    * @example const stop = sentLogOf(peer).onChange(({ envelopeId, state }) => console.log(envelopeId, state))
    */
@@ -179,7 +200,10 @@ export class SentLog {
           if (outboxNo > 0) this.#put(entry, { outboxNo })
           told.kept?.(outboxNo)
         },
-        accepted: (receipt) => this.#accepted(entry, receipt),
+        accepted: (receipt) => {
+          this.#accepted(entry, receipt)
+          told.accepted?.(receipt)
+        },
         refused: (error) => {
           this.#refused(entry, error)
           told.refused?.(error)
@@ -325,10 +349,7 @@ export class SentLog {
   }
 }
 
-interface Told {
-  readonly kept: (outboxNo: number) => void
-  readonly refused: (error: SealpostError) => void
-}
+type Told = Pick<OutgoingMessage, 'kept' | 'accepted' | 'refused'>
 
 /** Timers accept at most 2^31 - 1 ms. */
 const TIMER_MAX_MS = 2 ** 31
