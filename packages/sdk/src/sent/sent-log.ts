@@ -170,8 +170,10 @@ export class SentLog {
    * @throws SealpostError `not_found` if the broker is of an earlier version; `connection_lost`
    * @example const [where] = await sentLogOf(peer).askBroker([envelopeId])
    */
-  askBroker(envelopeIds: readonly EnvelopeId[]): Promise<MessageWhereabouts[]> {
-    return askBroker(this.#ports, envelopeIds)
+  async askBroker(envelopeIds: readonly EnvelopeId[]): Promise<MessageWhereabouts[]> {
+    const found = await askBroker(this.#ports, envelopeIds)
+    for (const where of found) this.#learn(where)
+    return found
   }
 
   /**
@@ -191,6 +193,7 @@ export class SentLog {
     return this.#ports.tell((engine) => {
       const entry = this.#record({
         ...{ to: engine.users.current(to), bodyBytes: body.length, asksConfirmation: confirm !== undefined },
+        asksReceipts: receipts !== 'none',
         contentHash: contentHash(body, options.attachment ?? null),
       })
       engine.enqueue({
@@ -213,7 +216,7 @@ export class SentLog {
     })
   }
 
-  #record(facts: Pick<SentRecord, 'to' | 'bodyBytes' | 'asksConfirmation' | 'contentHash'>): Entry {
+  #record(facts: Pick<SentRecord, 'to' | 'bodyBytes' | 'asksReceipts' | 'asksConfirmation' | 'contentHash'>): Entry {
     this.#lastNo += 1
     const atMs = Date.now()
     const state = { state: 'sending', isSigned: false, reason: '', signer: null, sentAtMs: atMs, atMs } as const
@@ -256,6 +259,14 @@ export class SentLog {
   #receipted({ envelopeId, event, atMs }: DeliveryReceipt): void {
     const entry = this.#sealed.get(envelopeId)
     if (entry) this.#report(entry, { state: event, atMs })
+  }
+
+  #learn({ envelopeId, status, death, diedAtMs }: MessageWhereabouts): void {
+    const entry = this.#sealed.get(envelopeId)
+    if (!entry) return
+    if (status === 'pushed') this.#report(entry, { state: 'pushed', atMs: Date.now() })
+    if (death !== null)
+      this.#report(entry, { state: death === 'strikes' ? 'struck_out' : death, atMs: diedAtMs ?? Date.now() })
   }
 
   /** Returns why a confirmation is not valid. One for a message that the log has forgotten is dropped. */

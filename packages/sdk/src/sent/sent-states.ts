@@ -32,6 +32,8 @@ export interface SentMessage {
   readonly reason: string
   /** Who settled or rejected it, if that peer signed: the recipient or a device of the recipient's user. */
   readonly signer: PeerKey | null
+  /** Whether the broker was asked for receipts. */
+  readonly asksReceipts: boolean
   /** Whether the recipient was asked for a confirmation. */
   readonly asksConfirmation: boolean
   /** When it was handed to the log, according to this machine's clock. */
