@@ -20,6 +20,7 @@ import {
 import { McpInbox } from './mail.ts'
 import { listGroups, replyToMessage, requestAnswer, sendMessage, sendToGroup } from './message-tools.ts'
 import { listPeers, NOTICE, setStatus } from './peer-tools.ts'
+import { messageStatus } from './sent-tools.ts'
 import { conversationsTool, readHistory, readState, writeState } from './state-tools.ts'
 import { type Tool, ToolContext } from './tool.ts'
 
@@ -133,6 +134,7 @@ function mcp(shell: Shell, { to, send, files, maxAge }: McpCommandOptions): Prom
 export const tools: readonly Tool[] = [
   listPeers,
   sendMessage,
+  messageStatus,
   listGroups,
   sendToGroup,
   requestAnswer,

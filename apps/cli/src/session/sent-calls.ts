@@ -95,7 +95,7 @@ async function sendAndWait(log: SentLog, params: TrackedSendParams): Promise<Tra
   const { to, bodyBase64, wait, timeoutMs, asksConfirmation, ...options } = params
   const untilMs = performance.now() + timeoutMs
   const wishes: TrackedSendOptions = asksConfirmation
-    ? { receipts: wait === 'pushed' ? 'all' : 'end', confirm: 'end' }
+    ? { receipts: wait === 'pushed' ? 'all' : 'end', confirm: 'all' }
     : {}
   const { receipt } = await log.enqueue(to, Buffer.from(bodyBase64, 'base64'), { ...options, wait, ...wishes })
   const { envelopeId, isDuplicate } = await receipt

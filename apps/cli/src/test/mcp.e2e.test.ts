@@ -13,6 +13,7 @@ const UNKNOWN = 'f'.repeat(32)
 /** A failing call for each tool, with input that the schema accepts. */
 const REFUSED: Readonly<Record<string, Record<string, unknown>>> = {
   send_message: { to: 'nobody', text: 'x' },
+  message_status: { envelopeId: UNKNOWN },
   send_to_group: { group: 'nobody', text: 'x' },
   read_state: { group: 'nobody' },
   write_state: { group: 'nobody', key: 'x', text: 'x' },
