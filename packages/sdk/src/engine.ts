@@ -36,7 +36,7 @@ import {
   PeerRequests,
   type ReplyHandler,
 } from './requests/requests.ts'
-import { ConfirmationHooks } from './sent/hooks.ts'
+import type { ConfirmationHooks } from './sent/hooks.ts'
 import { type OutboxRecord, type StoreChange, type StoreRecord, StoreWriter } from './stores/store.ts'
 import { UserStatements } from './users/user-statements.ts'
 
@@ -90,7 +90,7 @@ export class PeerEngine {
   readonly groups: GroupClient
   readonly users: UserStatements
   readonly keyEpochs: KeyEpochs
-  readonly confirmations = new ConfirmationHooks()
+  readonly confirmations: ConfirmationHooks = {}
   /** The parts, in the order in which their frames are sent. */
   readonly #parts: EnginePart[]
   readonly #added: AddedPart[] = []
@@ -133,7 +133,7 @@ export class PeerEngine {
     const keeping = writer && store ? { writer, records: store.records } : undefined
     const { confirmations } = this
     const isAnswer = (message: Message) =>
-      message.isConfirmation ? confirmations.take(message, emit) : this.#peerRequests.take(message)
+      message.note?.isConfirmation ? !confirmations.arrived?.(message, emit) : this.#peerRequests.take(message)
     const enqueue = (reply: OutgoingMessage) => this.enqueue(reply)
     this.groups = new GroupClient({
       crypto: crypto.groups,

@@ -35,7 +35,7 @@ export interface ReceiverPorts {
   readonly counters: PeerCounters
   /** Returns whether a message is a confirmation or answers a request, which then consumes it. */
   readonly isAnswer: (message: Message) => boolean
-  readonly confirmations: Partial<Pick<ConfirmationHooks, 'ended'>>
+  readonly confirmations: ConfirmationHooks
   /**
    * Returns whether this peer works for any pool, whose other members may be able to open a message that this peer
    * can't.
@@ -315,7 +315,7 @@ export class Receiver implements EnginePart, MessageActions {
     const isOld = message.receivedAtMs - message.sentAtMs > this.#maxAgeMs
     if (isOld && !message.isRedriven) return this.#refuseOld(message)
     counters.received += 1
-    if ((message.inReplyTo !== null || message.isConfirmation) && isAnswer(message)) this.#endAnswer(message)
+    if ((message.inReplyTo !== null || message.note?.isConfirmation) && isAnswer(message)) this.#endAnswer(message)
     else effects.deliver(message)
   }
 
@@ -329,7 +329,7 @@ export class Receiver implements EnginePart, MessageActions {
 
   /** Confirms the end of a message before its settle or reject is stored, so that one write stores both. */
   #ended(message: Message, reason: string | null): void {
-    if (message.confirm !== null) this.#ports.confirmations.ended?.(message, reason)
+    if (message.note?.confirm) this.#ports.confirmations.ended?.(message, reason)
   }
 
   #putOff(delivery: PushedDelivery, until: { afterMs: Millis; nowMs: Millis }): void {

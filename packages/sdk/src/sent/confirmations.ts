@@ -5,7 +5,7 @@
  *
  * Confirmations never loop: a confirmation asks for none, and none is sent for a message that is a confirmation.
  */
-import { type ConfirmedOutcome, contentHash, signConfirmation } from '@sealpost/identity'
+import { type ConfirmedOutcome, contentHash, type Note, signConfirmation } from '@sealpost/identity'
 import type { PeerEngine } from '../engine.ts'
 import type { Message } from '../inbox/message.ts'
 import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
@@ -44,7 +44,7 @@ export class Confirmations {
    * @example confirmations.read(message)
    */
   read(message: Message): void {
-    if (message.confirm === 'all') this.#ports.tell((engine) => this.#send(engine, message, { outcome: 'read' }))
+    if (message.note?.confirm === 'all') this.#ports.tell((engine) => this.#send(engine, message, { outcome: 'read' }))
   }
 
   /**
@@ -60,7 +60,8 @@ export class Confirmations {
 
   #send(engine: PeerEngine, message: Message, end: { outcome: ConfirmedOutcome; reason?: string }): void {
     const { meshId, self, signing } = this.#ports
-    const { sender, envelopeId, body, attachment, priority } = message
+    const { sender, envelopeId, body, attachment, priority, note } = message
+    if (note?.isConfirmation) return
     const hash = contentHash(body, attachment)
     const route = { meshId, sender, recipient: self, envelopeId, contentHash: hash }
     const statement = signConfirmation(signing, { ...route, ...end, reason: end.reason ?? '', atMs: Date.now() })
@@ -70,8 +71,8 @@ export class Confirmations {
       this.#wake()
     }
     this.#pending.add(pending)
-    const note = { inReplyTo: envelopeId, isConfirmation: true }
-    engine.enqueue({ to: sender, priority, ttlSeconds: 0, note, body: statement, accepted: done, refused: done })
+    const its: Note = { inReplyTo: envelopeId, isConfirmation: true }
+    engine.enqueue({ to: sender, priority, ttlSeconds: 0, note: its, body: statement, accepted: done, refused: done })
   }
 
   #wake(): void {

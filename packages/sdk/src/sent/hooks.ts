@@ -2,17 +2,9 @@
 import type { Message } from '../inbox/message.ts'
 import type { PeerEvent } from '../ports.ts'
 
-export class ConfirmationHooks {
+export interface ConfirmationHooks {
   /** Called in the same turn in which the message is settled (null) or rejected with a reason. */
-  ended: ((message: Message, reason: string | null) => void) | undefined
-  /** Called with each confirmation. Returns why it is not valid; null if it is. */
-  arrived: ((message: Message) => string | null) | undefined
-
-  /** Takes a confirmation, so that the application never sees one. Without a sent log, it has no effect. */
-  take(message: Message, emit: (event: PeerEvent) => void): boolean {
-    const { sender, envelopeId } = message
-    const reason = this.arrived?.(message)
-    if (reason) emit({ type: 'tamper', sender, envelopeId, reason })
-    return true
-  }
+  ended?: (message: Message, reason: string | null) => void
+  /** Called with each confirmation, which is then settled. The application never sees one. */
+  arrived?: (message: Message, emit: (event: PeerEvent) => void) => void
 }

@@ -90,7 +90,11 @@ export class SentLog {
     this.#lastNo = Math.max(Date.now() * 1000, ...this.#entries.keys())
     ports.observers.add((event) => this.#observe(event))
     ports.tell((engine) => {
-      engine.confirmations.arrived = (message) => this.#confirmed(message)
+      engine.confirmations.arrived = (message, emit) => {
+        const { sender, envelopeId } = message
+        const reason = this.#confirmed(message)
+        if (reason !== null) emit({ type: 'tamper', sender, envelopeId, reason })
+      }
     })
   }
 
