@@ -1,10 +1,6 @@
 /** Tests what a sender learns of its messages: the broker's receipts, and the recipient's signed confirmations. */
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import type { Message } from '@sealpost/sdk'
 import { confirmationsOf } from '@sealpost/sdk/confirmations'
-import { openFileStore } from '@sealpost/sdk/file-store'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { EnvelopeId } from '@sealpost/std'
 import { test as base, expect } from 'vitest'
@@ -15,7 +11,7 @@ import type { World } from './world.ts'
 
 const shared = sharedWorlds()
 const test = base.concurrent
-const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
+const BRISK = { SWEEP_MS: '50', POLL_MS: '100', FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1' }
 
 /** Opens a sender with a log, and a recipient that confirms. */
 async function openPair(world: World) {
@@ -53,7 +49,7 @@ test('the broker reports where a message is to its sender only', async () => {
   const ids = [waits.envelopeId!, late.envelopeId!, 'ab'.repeat(16) as EnvelopeId]
   await until('the first one is pushed', async () => (await sent.askBroker(ids))[0]!.status === 'pushed')
   const [first, second, third] = await sent.askBroker(ids)
-  expect(first).toMatchObject({ recipient: bob.peer.key, failedAttempts: 0, failedAttemptsMax: 20 })
+  expect(first).toMatchObject({ recipient: bob.peer.key, failedAttempts: 0, failedAttemptsMax: 2 })
   expect(first!.presence).toMatchObject({ isOnline: true, availability: 'idle', offlineSinceMs: null })
   expect(first!.expiresAtMs! - first!.enqueuedAtMs!).toBeGreaterThan(500_000)
   expect(second).toMatchObject({ status: 'delayed', death: null })
@@ -65,4 +61,34 @@ test('the broker reports where a message is to its sender only', async () => {
   const [left] = await sent.askBroker(ids)
   expect(left!.presence!.offlineSinceMs).toBeGreaterThanOrEqual(left!.presence!.connectedAtMs! - 1000)
   expect(alice.all('closed')).toEqual([])
+})
+
+test('a sender learns how each message ended, and why', async () => {
+  await using world = await shared(BRISK)
+  const { bob, sent } = await openPair(world)
+  const silent = await Member.open(world)
+  await silent.peer.close()
+  bob.peer.onMessage((message) => {
+    if (message.text() === 'fails') throw new Error('a failing handler')
+    if (message.text() === 'reject') message.reject('not for me')
+  })
+  const expires = sent.send(silent.peer.key, 'x', { wait: 'settled', ttlSeconds: 1 })
+  const fails = sent.send(bob.peer.key, 'fails', { wait: 'settled' })
+  const rejected = sent.send(bob.peer.key, 'reject', { wait: 'confirmed' })
+  expect(await codeOf(rejected)).toBe('message_rejected')
+  expect(await codeOf(expires)).toBe('message_expired')
+  expect(await codeOf(fails)).toBe('message_struck_out')
+  const [ofRejected, ofFails, ofExpires] = sent.list()
+  await until('the rejection is signed', () => sent.find(ofRejected!.envelopeId!)!.isSigned)
+  expect(sent.find(ofRejected!.envelopeId!)).toMatchObject({ state: 'rejected', reason: 'not for me' })
+  expect([ofFails!.state, ofExpires!.state]).toEqual(['struck_out', 'expired'])
+  const where = await sent.askBroker([ofRejected, ofFails, ofExpires].map((message) => message!.envelopeId!))
+  expect(where.map(({ status, death }) => `${status} ${death}`)).toEqual([
+    'dead rejected',
+    'dead strikes',
+    'dead expired',
+  ])
+  await bob.peer.updateConsent({ policy: 'contacts' })
+  expect(await codeOf(sent.send(bob.peer.key, 'x'))).toBe('not_allowed')
+  expect(sent.list({ limit: 1 })).toMatchObject([{ state: 'refused', reason: 'not_allowed' }])
 })
