@@ -154,22 +154,8 @@ export class PeerEngine {
     const { opening: groups } = this.groups
     const { users } = this
     const worksForPools = () => this.#added.some(({ isPoolMember }) => isPoolMember)
-    this.receiver = new Receiver(
-      {
-        opening,
-        groups,
-        users,
-        effects,
-        counters,
-        isAnswer,
-        confirmations,
-        worksForPools,
-        maxAgeMs,
-        post: enqueue,
-        credit,
-      },
-      keeping,
-    )
+    const takers = { isAnswer, confirmations, worksForPools, post: enqueue }
+    this.receiver = new Receiver({ opening, groups, users, effects, counters, maxAgeMs, credit, ...takers }, keeping)
     this.#ephemeral = new EphemeralClient({ crypto, keys: directory, opening, effects, counters })
     this.#presence = new PresenceClient((entry) => effects.emit({ type: 'presence', ...entry }))
     const { receiver, outbox } = this

@@ -5,7 +5,7 @@ import { z } from 'zod'
 import { resolveRecipient } from '../members/member-list.ts'
 import { collect, lineOf, unknown } from '../messages/sent.ts'
 import type { Contacts } from '../profile/contacts.ts'
-import type { SentItem } from '../session/sent-calls.ts'
+import type { LoggedMessage } from '../session/sent-calls.ts'
 import { labelPeer, peerShape, visible } from './peer-tools.ts'
 import { tool } from './tool.ts'
 
@@ -57,7 +57,7 @@ export const messageStatus = tool({
   },
 })
 
-function describe(item: SentItem, contacts: Contacts): z.infer<typeof status> {
+function describe(item: LoggedMessage, contacts: Contacts): z.infer<typeof status> {
   const { sent, where } = item
   const to: PeerKey = sent?.to ?? where!.recipient!
   return {

@@ -7,7 +7,7 @@ import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { callPeer } from '../session/peer-session.ts'
-import { isAwaited, type SentItem, type SentReply } from '../session/sent-calls.ts'
+import { isAwaited, type LoggedMessage, type SentReply } from '../session/sent-calls.ts'
 import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { labelOf } from './incoming-message.ts'
@@ -61,7 +61,7 @@ async function explain(shell: Shell, _: object, word: string): Promise<void> {
   if (!isHex(word, 16)) throw new OperatingError('usage', 'An envelope id has 32 hex digits in lower case.')
   const envelopeId = word as EnvelopeId
   const { items, failure } = await collect(shell, { envelopeId })
-  const [item] = items as [SentItem]
+  const [item] = items as [LoggedMessage]
   if (!item.sent && (!item.where || item.where.status === 'unknown')) throw unknown(envelopeId, failure)
   const contacts = await Contacts.read(shell.profile.contactsFile)
   if (failure) shell.output.warn(`The broker does not report where the message is (${failure.code}).`)
@@ -86,13 +86,13 @@ export async function collect(shell: Shell, query: Query): Promise<SentReply> {
 }
 
 /** Returns the log's fields and the broker's in one object. */
-export function jsonOf({ sent, where }: SentItem): object {
+export function jsonOf({ sent, where }: LoggedMessage): object {
   if (sent) return { ...sent, broker: where }
   return { envelopeId: where!.envelopeId, to: where!.recipient, broker: where }
 }
 
 /** Describes a state in a few words. */
-export function stateOf({ sent, where }: SentItem, contacts: Contacts): string {
+export function stateOf({ sent, where }: LoggedMessage, contacts: Contacts): string {
   if (where?.status === 'gone') return 'gone: settled, or removed by an operator'
   if (where?.status === 'delayed') return `delayed until ${timeOf(where.dueAtMs!)}`
   if (!sent) return where?.status === 'dead' ? `dead: ${where.death}` : (where?.status ?? '')
@@ -118,7 +118,7 @@ function wordsOf({ state, isSigned, signer, reason, atMs }: SentMessage, contact
 }
 
 /** Returns the line of `why`, such as `stored 10:02 · bob offline since 09:40 · attempt 2 of 20`. */
-export function lineOf(item: SentItem, contacts: Contacts): string {
+export function lineOf(item: LoggedMessage, contacts: Contacts): string {
   const { where } = item
   const to = item.sent?.to ?? where!.recipient!
   const isOpen = where?.status === 'delayed' || where?.status === 'waiting' || where?.status === 'pushed'

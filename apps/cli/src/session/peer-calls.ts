@@ -22,7 +22,7 @@ import { type Device, usersOf } from '@sealpost/sdk/users'
 import { OperatingError } from '@sealpost/std'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
-import { type Outgoing, type SendParams, type SentCalls, sentCallsOf } from './sent-calls.ts'
+import { type OutgoingParams, type SendParams, type SentCalls, sentCallsOf } from './sent-calls.ts'
 
 interface RequestParams extends SendParams {
   readonly timeoutMs: number
@@ -189,7 +189,7 @@ interface GroupChange extends MemberListChange {
   readonly group: GroupId
 }
 
-interface GroupSendParams extends Outgoing {
+interface GroupSendParams extends OutgoingParams {
   readonly group: GroupId
   /** Whether the group's history records the message. */
   readonly isKept: boolean
@@ -252,7 +252,7 @@ interface PoolChange extends MemberListChange {
   readonly pool: PoolId
 }
 
-interface PoolSendParams extends Omit<Outgoing, 'attachment'> {
+interface PoolSendParams extends Omit<OutgoingParams, 'attachment'> {
   readonly pool: PoolId
 }
 

@@ -10,7 +10,7 @@ import {
 } from '@sealpost/sdk/sent'
 import type { Millis } from '@sealpost/std'
 
-export interface Outgoing {
+export interface OutgoingParams {
   readonly bodyBase64: string
   readonly priority: Priority
   /** The time to live; 0 for the broker's default. */
@@ -19,7 +19,7 @@ export interface Outgoing {
   readonly attachment?: string
 }
 
-export interface SendParams extends Outgoing {
+export interface SendParams extends OutgoingParams {
   readonly to: PeerKey
 }
 
@@ -54,7 +54,7 @@ interface SentQuery {
 }
 
 /** A message of the log, and where it is if the broker reports it. */
-export interface SentItem {
+export interface LoggedMessage {
   /** Null if the log does not have it. */
   readonly sent: SentMessage | null
   /** Null if the broker was not asked or does not respond. */
@@ -63,7 +63,7 @@ export interface SentItem {
 
 export interface SentReply {
   /** Newest first. */
-  readonly items: readonly SentItem[]
+  readonly items: readonly LoggedMessage[]
   /** Why the broker was not asked; null if it was, or if no message is open. */
   readonly failure: Failure | null
 }
@@ -134,7 +134,7 @@ const isOpen = ({ state }: SentMessage): boolean => OPEN.has(state)
 const CONFIRMED_WITHIN_MS = 60_000
 
 /** Whether reports that the sender asked for may still wait at the broker. */
-export function isAwaited({ sent, where }: SentItem): boolean {
+export function isAwaited({ sent, where }: LoggedMessage): boolean {
   if (!sent || sent.envelopeId === null) return false
   const { state, asksReceipts, asksConfirmation, isSigned, atMs } = sent
   if (OPEN.has(state)) return asksReceipts && (where?.status === 'gone' || where?.status === 'dead')
