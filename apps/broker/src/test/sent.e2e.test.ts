@@ -72,12 +72,12 @@ test('a sender learns how each message ended, and why', async () => {
     if (message.text() === 'fails') throw new Error('a failing handler')
     if (message.text() === 'reject') message.reject('not for me')
   })
-  const expires = sent.send(silent.peer.key, 'x', { wait: 'settled', ttlSeconds: 1 })
-  const fails = sent.send(bob.peer.key, 'fails', { wait: 'settled' })
-  const rejected = sent.send(bob.peer.key, 'reject', { wait: 'confirmed' })
-  expect(await codeOf(rejected)).toBe('message_rejected')
-  expect(await codeOf(expires)).toBe('message_expired')
-  expect(await codeOf(fails)).toBe('message_struck_out')
+  const ends = await Promise.all([
+    codeOf(sent.send(silent.peer.key, 'x', { wait: 'settled', ttlSeconds: 1 })),
+    codeOf(sent.send(bob.peer.key, 'fails', { wait: 'settled' })),
+    codeOf(sent.send(bob.peer.key, 'reject', { wait: 'confirmed' })),
+  ])
+  expect(ends).toEqual(['message_expired', 'message_struck_out', 'message_rejected'])
   const [ofRejected, ofFails, ofExpires] = sent.list()
   await until('the rejection is signed', () => sent.find(ofRejected!.envelopeId!)!.isSigned)
   expect(sent.find(ofRejected!.envelopeId!)).toMatchObject({ state: 'rejected', reason: 'not for me' })
