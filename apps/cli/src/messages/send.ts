@@ -140,9 +140,19 @@ async function sendAndWait(
 ): Promise<TrackedSendResult> {
   const sentence = `The broker did not store the message within ${timeout} s. ${KEPT}`
   using shell = withDeadline(asked, timeout + SLACK_SECONDS, sentence)
-  const tracked = { ...params, wait: wait as WaitGoal, timeoutMs: timeout * 1000, asksConfirmation: confirm }
-  const call = { method: 'sendAndWait', params: tracked, withinMs: NO_LIMIT_MS } as const
-  return await callPeer(shell, { ...call, credit: wait === 'stored' ? 0 : CREDIT })
+  const untilMs = performance.now() + timeout * 1000
+  const goal = { wait: wait as WaitGoal, credit: wait === 'stored' ? 0 : CREDIT }
+  const tracked = { ...params, wait: goal.wait, timeoutMs: timeout * 1000, asksConfirmation: confirm }
+  const call = { method: 'sendAndWait', params: tracked, withinMs: NO_LIMIT_MS, credit: goal.credit } as const
+  let result = await callPeer(shell, call)
+  // The wait used another command's session, which has ended.
+  while (result.failure?.code === 'closed') {
+    const { envelopeId } = result
+    const rest = { envelopeId, wait: goal.wait, timeoutMs: Math.max(0, untilMs - performance.now()) }
+    const next = { method: 'waitForSent', params: rest, withinMs: NO_LIMIT_MS, credit: goal.credit } as const
+    result = { ...result, ...(await callPeer(shell, next)) }
+  }
+  return result
 }
 
 /** Prints what became of the message. @throws OperatingError if it has not reached the awaited state */

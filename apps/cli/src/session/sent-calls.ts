@@ -36,12 +36,15 @@ interface Failure {
   readonly message: string
 }
 
-export interface TrackedSendResult {
+export interface WaitResult {
+  readonly sent: SentMessage
+  /** Why the message has not reached the awaited state; null if it has. `closed`: the session ended before. */
+  readonly failure: Failure | null
+}
+
+export interface TrackedSendResult extends WaitResult {
   readonly envelopeId: EnvelopeId
   readonly isDuplicate: boolean
-  readonly sent: SentMessage
-  /** Why the message has not reached the awaited state; null if it has. */
-  readonly failure: Failure | null
 }
 
 interface SentQuery {
@@ -70,6 +73,8 @@ export interface SentReply {
 
 export interface SentCalls {
   sendAndWait(params: TrackedSendParams): Promise<TrackedSendResult>
+  /** Continues the wait of a `sendAndWait` whose session ended. */
+  waitForSent(params: Pick<TrackedSendParams, 'wait' | 'timeoutMs'> & { envelopeId: EnvelopeId }): Promise<WaitResult>
   /** Returns messages of the log, and asks the broker about those whose end is not known. */
   sentMessages(query: SentQuery): Promise<SentReply>
 }
@@ -78,6 +83,7 @@ export function sentCallsOf(peer: Peer): SentCalls {
   const log = sentLogOf(peer)
   return {
     sendAndWait: (params) => sendAndWait(log, params),
+    waitForSent: ({ envelopeId, ...goal }) => waitForSent(log, envelopeId, goal),
     sentMessages: async ({ waitMs = 0, ...query }) => {
       const reply = await find(log, query)
       const awaited = reply.items.filter(isAwaited)
@@ -99,10 +105,17 @@ async function sendAndWait(log: SentLog, params: TrackedSendParams): Promise<Tra
     : {}
   const { receipt } = await log.enqueue(to, Buffer.from(bodyBase64, 'base64'), { ...options, wait, ...wishes })
   const { envelopeId, isDuplicate } = await receipt
-  const failure = await log
-    .wait(envelopeId, wait, { timeoutMs: Math.max(0, untilMs - performance.now()) })
-    .then(() => null, failureOf)
-  return { envelopeId, isDuplicate, failure, sent: log.find(envelopeId)! }
+  const leftMs = Math.max(0, untilMs - performance.now())
+  return { envelopeId, isDuplicate, ...(await waitForSent(log, envelopeId, { wait, timeoutMs: leftMs })) }
+}
+
+async function waitForSent(
+  log: SentLog,
+  envelopeId: EnvelopeId,
+  { wait, timeoutMs }: Pick<TrackedSendParams, 'wait' | 'timeoutMs'>,
+): Promise<WaitResult> {
+  const failure = await log.wait(envelopeId, wait, { timeoutMs }).then(() => null, failureOf)
+  return { failure, sent: log.find(envelopeId)! }
 }
 
 const failureOf = ({ code = 'internal', message }: Error & { code?: string }): Failure => ({ code, message })
