@@ -93,7 +93,7 @@ export function jsonOf({ sent, where }: LoggedMessage): object {
 
 /** Describes a state in a few words. */
 export function stateOf({ sent, where }: LoggedMessage, contacts: Contacts): string {
-  if (where?.status === 'gone') return 'gone: settled, or removed by an operator'
+  if (where?.status === 'gone') return 'gone: settled, or removed or redriven by an operator'
   if (where?.status === 'delayed') return `delayed until ${timeOf(where.dueAtMs!)}`
   if (!sent) return where?.status === 'dead' ? `dead: ${where.death}` : (where?.status ?? '')
   return wordsOf(sent, contacts)

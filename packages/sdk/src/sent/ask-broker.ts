@@ -11,7 +11,7 @@ export interface MessageWhereabouts {
   readonly envelopeId: EnvelopeId
   /**
    * `delayed`: until `dueAtMs`. `waiting`: for the recipient; after a failed attempt, not before `dueAtMs`. `pushed`: the
-   * recipient's session holds it. `dead`: a dead letter. `gone`: settled, or removed by an operator. `unknown`: the
+   * recipient's session holds it. `dead`: a dead letter. `gone`: settled, or removed or redriven by an operator. `unknown`: the
    * broker never accepted it or has forgotten it, which it does a day after the message has ended.
    */
   readonly status: 'delayed' | 'waiting' | 'pushed' | 'dead' | 'gone' | 'unknown'

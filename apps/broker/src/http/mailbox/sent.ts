@@ -17,7 +17,7 @@ const SentMessage = z
     envelopeId: hex(16),
     status: z.enum(['delayed', 'waiting', 'pushed', 'dead', 'gone', 'unknown']).openapi({
       description:
-        '`gone`: no longer in the queue, because it was settled or an operator has removed it; `unknown`: this peer did not send it, or the broker has forgotten it, which it does a day after the delivery has ended',
+        '`gone`: no longer in the queue, because it was settled, or an operator has removed or redriven it; `unknown`: this peer did not send it, or the broker has forgotten it, which it does a day after the delivery has ended',
     }),
     recipient: hex(32).nullable(),
     enqueuedAtMs: time('when the broker stored it; null if it is no longer in the queue'),
