@@ -74,15 +74,15 @@ test('an agent sees when another agent reads, settles and rejects its messages',
       ? messages
       : [...messages, ...(await reader.call('read_inbox', { waitSeconds: 40 })).structured.messages]
   await expect.poll(() => statusOf(first.envelopeId)).toMatchObject({ state: 'read', isSigned: true })
-  const idOf = (text: string) => all.find((message: { text: string }) => message.text === text).messageId
+  const idOf = (word: string) => all.find(({ text }) => text === word)!.messageId
   await reader.call('settle_message', { messageIds: [idOf('one')] })
   await reader.call('reject_message', { messageIds: [idOf('two')], reason: 'not for me' })
   await expect.poll(() => statusOf(first.envelopeId)).toMatchObject({ state: 'confirmed', isSigned: true })
   await expect
     .poll(() => statusOf(second.envelopeId))
     .toMatchObject({ state: 'rejected', isSigned: true, reason: 'not for me' })
-  const last = (await writer.call('message_status', { to: 'reader' })).structured
-  expect(last.messages.slice(0, 2).map(({ state }: { state: string }) => state)).toEqual(['rejected', 'confirmed'])
+  const last = (await writer.call('message_status', { to: 'reader', limit: 2 })).structured
+  expect(last.messages).toMatchObject([{ state: 'rejected' }, { state: 'confirmed' }])
   expect((await writer.call('read_inbox', { waitSeconds: 0 })).structured.messages).toEqual([])
   const sent = jsonLinesOf(await machine.run(['sent', '--profile', 'writer', '--json']))
   expect(sent.slice(0, 2).map(({ state }) => state)).toEqual(['rejected', 'confirmed'])

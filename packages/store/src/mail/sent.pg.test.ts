@@ -10,13 +10,14 @@ const ID = '019b76da80007000800000000000000a' as EnvelopeId
 const SECOND = Math.floor(Number.parseInt(ID.slice(0, 12), 16) / 1024)
 
 let meshId: MeshId
-let [sender, recipient] = [0, 0]
+let sender: PeerNo
+let recipient: PeerNo
 
 beforeEach(async () => {
   await db.run((sql) => sql.unsafe('truncate dead_letter, message_queue, dedupe_ledger, delayed_delivery'))
-  let numbers: PeerNo[]
-  ;({ meshId, numbers } = await newMeshOf(db, [randomBinding(alice), randomBinding(bob)]))
-  ;[sender, recipient] = numbers as [number, number]
+  const made = await newMeshOf(db, [randomBinding(alice), randomBinding(bob)])
+  meshId = made.meshId
+  ;[sender, recipient] = made.numbers as [PeerNo, PeerNo]
   await db.run(
     (sql) => sql`
       insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
@@ -26,7 +27,7 @@ beforeEach(async () => {
   )
 })
 
-const find = async (from = sender) => (await findSent(db, { meshId, peer: from as PeerNo }, [ID]))[0]
+const find = async (peer = sender) => (await findSent(db, { meshId, peer }, [ID]))[0]
 
 /** Queues the delivery, without a lease. */
 const queue = () =>
