@@ -28,7 +28,7 @@ const CALL_WITHIN_MS = 20_000
 
 export function sentCommand(run: RunAction): Command {
   return new Command('sent')
-    .description('List the messages that this profile sent, newest first, with what became of them')
+    .description('List the messages that this profile sent to single peers, newest first, with what became of them')
     .option('--to <PEER>', 'list only messages to this peer (name, fingerprint or key)')
     .option('-n, --limit <N>', 'the maximum number of messages', parseInteger(1, LIMIT_MAX), LIMIT)
     .addHelpText('after', examples('sealpost sent', 'sealpost sent --to bob --limit 5', 'sealpost sent --json'))

@@ -12,6 +12,7 @@ import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
  * - `rejected`: the recipient rejected it. `isSigned`: the recipient has signed that.
  * - `expired`, `struck_out`: the broker reports that it expired, or failed too often.
  * - `refused`: the broker did not store it.
+ * @example console.log(SENT_STATES.length) // 10
  */
 export const SENT_STATES = [
   ...(['sending', 'stored', 'pushed', 'read', 'settled', 'confirmed'] as const),
@@ -42,7 +43,10 @@ export interface SentMessage {
   readonly atMs: Millis
 }
 
-/** The states that one may wait for, in their order. Each one includes the later ones. */
+/**
+ * The states that one may wait for, in their order. Each one includes the later ones.
+ * @example console.log(WAIT_GOALS[0]) // stored
+ */
 export const WAIT_GOALS = ['stored', 'pushed', 'settled', 'confirmed'] as const
 export type WaitGoal = (typeof WAIT_GOALS)[number]
 
