@@ -97,6 +97,7 @@ const authorityOf = async () => {
 }
 
 const HELLO = 'alice: Are you there?\n'
+const SENT = 'recipient online: true\nPlease pay.\nconfirmed, signed by the recipient: true\n'
 const STATE = 'then: topic is tea\nsince: topic is coffee\n'
 
 test('the example works on each run and on any port, and leaves an empty queue', async () => {
@@ -109,6 +110,7 @@ test('the example works on each run and on any port, and leaves an empty queue',
     expect((await stat(aliceFile())).mode & 0o777).toBe(0o600)
     for (let run = 1; run <= 2; run++) expect(await runExample('hello.ts')).toEqual({ code: 0, output: HELLO })
     expect(await runExample('state.ts')).toEqual({ code: 0, output: STATE })
+    expect(await runExample('sent.ts')).toEqual({ code: 0, output: SENT })
     const db = await databaseOf(running)
     expect(await countLeft(db)).toBe(0)
     await db.close()

@@ -11,7 +11,9 @@ import { freePort } from '@sealpost/embedded-pg'
 import { createInvite, generateIdentity } from '@sealpost/identity'
 import { openDatabase } from '@sealpost/pg'
 import { emptyDatabase, unhurried } from '@sealpost/pg/testing'
+import { connect } from '@sealpost/sdk'
 import { join as joinMesh, type Membership } from '@sealpost/sdk/join'
+import { sentLogOf } from '@sealpost/sdk/sent'
 import type { PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Outcome } from '../packages/test/peers.ts'
@@ -253,6 +255,38 @@ describe.each(allFixtures())('fixture $number, version $version', (fixture) => {
       (await current.ask<MemberReport[]>({ type: 'report' })).find(({ key }) => key === to)!.received
     await until('the message arrives', async () => (await received()).length > 0)
     expect(await received()).toEqual([1])
+  })
+
+  test('its SDK settles a message whose sender asks for a confirmation, and sends none', async () => {
+    await using cluster = await Cluster.open()
+    const { url } = await cluster.start(CURRENT)
+    const invite = await cluster.createMesh(CURRENT, 'home', url)
+    await using former = new Traffic(earlier)
+    const to = await former.join(invite, [url])
+    const identity = generateIdentity()
+    await using alice = await connect({ ...(await joinMesh({ invite, identity, name: 'alice' })), identity })
+    const sent = sentLogOf(alice)
+    const wishes = { wait: 'settled', confirm: 'all' } as const
+    const { envelopeId } = await sent.send(to, '1', wishes)
+    await sent.send(to, '2', wishes) // follows whatever the recipient sent about the first message
+    expect(sent.list().map(({ state, isSigned }) => ({ state, isSigned }))).toEqual(
+      Array(2).fill({ state: 'settled', isSigned: false }),
+    )
+    await expect(sent.wait(envelopeId!, 'confirmed', { timeoutMs: 1 })).rejects.toMatchObject({ code: 'timeout' })
+    const [{ received }] = (await former.ask<MemberReport[]>({ type: 'report' })) as [MemberReport]
+    expect(received).toEqual([1, 2])
+  })
+
+  test('the current SDK reports that its broker is too old to be asked about a message', async () => {
+    await using cluster = await Cluster.open()
+    const { url } = await cluster.start(earlier)
+    const invite = await cluster.createMesh(earlier, 'home', url)
+    const identity = generateIdentity()
+    await using alice = await connect({ ...(await joinMesh({ invite, identity, name: 'alice' })), identity })
+    const sent = sentLogOf(alice)
+    const { envelopeId } = await sent.send(alice.key, '1')
+    await expect(sent.askBroker([envelopeId!])).rejects.toMatchObject({ code: 'not_found' })
+    expect(await sent.send(alice.key, '2')).toMatchObject({ state: 'stored' })
   })
 
   test.each(['any', 'home'])(

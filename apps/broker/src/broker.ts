@@ -99,7 +99,12 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const history = await openHistory(config, { databases, origin, authenticator, spaceHints, log, metrics })
   const api = openApi(
     { driver, queue, db: databases.asking, authenticator, attachments, ...history, log },
-    { greet: () => helloOf(socketOptions), pollingIdleMs: config.POLLING_IDLE_MS, rate: limits.rate, intakes },
+    {
+      greet: () => helloOf(socketOptions),
+      pollingIdleMs: config.POLLING_IDLE_MS,
+      failedAttemptsMax: config.FAILED_ATTEMPTS_MAX,
+      ...{ rate: limits.rate, intakes },
+    },
   )
   const app = publicRoutes(http).route('/', api.app)
   if (config.DEMO === 'on') withDemo(app, await openDemo())

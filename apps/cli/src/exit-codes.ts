@@ -49,6 +49,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
   ],
   not_found: [
     'unknown_recipient',
+    'message_unknown',
     'profile_missing',
     'not_joined',
     'name_unknown',

@@ -16,7 +16,7 @@ _sealpost; printf '%s\\n' "\${COMPREPLY[@]}"`
 }
 
 test('bash completes commands, subcommands, options and choices', () => {
-  expect(offered('se')).toEqual(['send'])
+  expect(offered('se')).toEqual(['send', 'sent'])
   expect(offered('dead', '')).toEqual(expect.arrayContaining(['list', 'redrive', 'purge', '--json']))
   expect(offered('dead', 'list', '--old')).toEqual(['--older-than'])
   expect(offered('send', 'bob', '--priority', '')).toEqual(['now', 'next', 'low'])

@@ -15,6 +15,14 @@ export {
   readAttachment,
 } from './envelope/attachment.ts'
 export {
+  CONFIRMED_OUTCOMES,
+  type Confirmation,
+  type ConfirmedOutcome,
+  contentHash,
+  readConfirmation,
+  signConfirmation,
+} from './envelope/confirmation.ts'
+export {
   type Correspondent,
   type EnvelopeDraft,
   type OpenRefusal,

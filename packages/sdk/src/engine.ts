@@ -36,6 +36,7 @@ import {
   PeerRequests,
   type ReplyHandler,
 } from './requests/requests.ts'
+import type { ConfirmationHooks } from './sent/hooks.ts'
 import { type OutboxRecord, type StoreChange, type StoreRecord, StoreWriter } from './stores/store.ts'
 import { UserStatements } from './users/user-statements.ts'
 
@@ -89,11 +90,12 @@ export class PeerEngine {
   readonly groups: GroupClient
   readonly users: UserStatements
   readonly keyEpochs: KeyEpochs
+  readonly confirmations: ConfirmationHooks = {}
   /** The parts, in the order in which their frames are sent. */
   readonly #parts: EnginePart[]
   readonly #added: AddedPart[] = []
   readonly #addedPorts: AddedPartPorts
-  readonly #writer: StoreWriter | null
+  readonly writer: StoreWriter | null
   #storeError: SealpostError | null = null
   #isEnding = false
   #nowMs: Millis
@@ -109,7 +111,7 @@ export class PeerEngine {
     this.users = new UserStatements({ crypto: crypto.users, emit })
     const { store } = options
     const writer = store ? new StoreWriter((changes) => store.write(changes)) : null
-    this.#writer = writer
+    this.writer = writer
     this.keyEpochs = options.keyEpochs ?? keptKeyEpochs(options.peerKey, writer, store?.records)
     this.#keys = new PeerKeys({
       crypto,
@@ -129,7 +131,9 @@ export class PeerEngine {
     const outboxLimits = { window, windowBytes, waitingMax }
     this.outbox = new Outbox({ crypto, random, keyOf, counters, hasLeft, keptPosts }, outboxLimits)
     const keeping = writer && store ? { writer, records: store.records } : undefined
-    const isAnswer = (message: Message) => this.#peerRequests.take(message)
+    const { confirmations } = this
+    const isAnswer = (message: Message) =>
+      message.note?.isConfirmation ? !confirmations.arrived?.(message, emit) : this.#peerRequests.take(message)
     const enqueue = (reply: OutgoingMessage) => this.enqueue(reply)
     this.groups = new GroupClient({
       crypto: crypto.groups,
@@ -150,10 +154,8 @@ export class PeerEngine {
     const { opening: groups } = this.groups
     const { users } = this
     const worksForPools = () => this.#added.some(({ isPoolMember }) => isPoolMember)
-    this.receiver = new Receiver(
-      { opening, groups, users, effects, counters, isAnswer, worksForPools, maxAgeMs, post: enqueue, credit },
-      keeping,
-    )
+    const takers = { isAnswer, confirmations, worksForPools, post: enqueue }
+    this.receiver = new Receiver({ opening, groups, users, effects, counters, maxAgeMs, credit, ...takers }, keeping)
     this.#ephemeral = new EphemeralClient({ crypto, keys: directory, opening, effects, counters })
     this.#presence = new PresenceClient((entry) => effects.emit({ type: 'presence', ...entry }))
     const { receiver, outbox } = this
@@ -245,11 +247,11 @@ export class PeerEngine {
 
   flush(): void {
     if (this.state.name === 'live') this.#transmit()
-    this.#writer?.flush()
+    this.writer?.flush()
   }
 
   storeWritten(): void {
-    this.#writer!.written()
+    this.writer!.written()
     this.flush()
   }
 
@@ -261,7 +263,7 @@ export class PeerEngine {
   }
 
   get isStoreIdle(): boolean {
-    return this.#writer?.isIdle !== false
+    return this.writer?.isIdle !== false
   }
 
   /** Refuses more messages, so that the store becomes idle before `close`. */
@@ -439,7 +441,7 @@ export class PeerEngine {
   }
 
   #learnedAddresses(known: KnownAddresses): void {
-    this.#writer?.put('addresses', () => ({ kind: 'addresses', ...known }))
+    this.writer?.put('addresses', () => ({ kind: 'addresses', ...known }))
     this.#effects.emit({ type: 'addresses', ...known })
     this.#effects.flushSoon()
   }
@@ -453,7 +455,7 @@ export class PeerEngine {
     this.#disconnected()
     this.#peerRequests.close(this.#endError())
     for (const part of this.#parts) part.close?.(this.#endError())
-    this.#writer?.flush()
+    this.writer?.flush()
     this.#effects.emit({ type: 'closed', error: this.#storeError ?? error })
   }
 

@@ -64,6 +64,10 @@ export type HttpRefusalCode =
  * - `too_many_own_groups`: this peer owns the maximum number of groups.
  * - `too_many_own_pools`: this peer owns the maximum number of pools; a deleted one still counts for one day.
  *
+ * Codes of sent messages:
+ * - `message_unknown`: the log has no sent message with this envelope id.
+ * - `message_rejected`, `message_expired`, `message_struck_out`: the message ended before it reached the awaited state.
+ *
  * Codes of shared state:
  * - `state_rolled_back`, `entry_forged`, `space_forged`, `grant_forged`, `history_gap`: misconduct of a broker
  *   (`state/entry-verifier.ts`).
@@ -150,6 +154,10 @@ export type SdkCode =
   | 'store_corrupt'
   | 'store_failed'
   | 'websocket_missing'
+  | 'message_unknown'
+  | 'message_rejected'
+  | 'message_expired'
+  | 'message_struck_out'
 
 export type SealpostCode = RefusalCode | SdkCode | HttpRefusalCode
 

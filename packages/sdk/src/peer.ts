@@ -23,7 +23,7 @@ import {
   revoke,
   updateConsent,
 } from './requests/requests.ts'
-import type { PeerStore } from './stores/store.ts'
+import type { PeerStore, StoreRecord } from './stores/store.ts'
 
 export interface ConnectOptions {
   /**
@@ -107,6 +107,10 @@ export interface PeerPorts {
   readonly crypto: CryptoPort
   readonly tell: <T>(happened: (engine: PeerEngine) => T) => T
   readonly ask: RequestBroker
+  /** Called with each event, before the application. */
+  readonly observers: Set<(event: PeerEvent) => void>
+  /** The stored records of messages that earlier processes sent with a log. */
+  readonly sent: readonly StoreRecord[]
 }
 
 const allPorts = new WeakMap<Peer, PeerPorts>()
@@ -126,6 +130,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly #ownKeys: OwnKeys
   readonly #incoming: Dispatcher
   readonly #onEvent: ((event: PeerEvent) => void) | undefined
+  readonly #observers = new Set<(event: PeerEvent) => void>()
   readonly #ephemeralHandlers = new Set<(message: EphemeralMessage) => void>()
   readonly #presenceHandlers = new Set<(entry: PresenceEntry) => void>()
   readonly #addressCount: number
@@ -169,7 +174,9 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     })
     const { signing } = identity
     const tell: PeerPorts['tell'] = (happened) => this.#driver.tell(happened)
-    allPorts.set(this, { ...{ self: this.key, meshId, brokerKey, signing, crypto, tell }, ask: this.#ask })
+    const sent = store?.records.filter(({ kind }) => kind === 'sent') ?? []
+    const own = { self: this.key, meshId, brokerKey, signing, crypto, tell, sent, observers: this.#observers }
+    allPorts.set(this, { ...own, ask: this.#ask })
   }
 
   /**
@@ -414,6 +421,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   #emit(event: PeerEvent): void {
+    for (const observe of this.#observers) observe(event)
     if (event.type === 'connected') this.#first.resolve()
     if (event.type === 'disconnected') this.#lost(event.code, event.reason)
     if (event.type === 'closed') this.#end(event.error)

@@ -6,7 +6,7 @@ import type { Driver } from '@sealpost/driver'
 import type { Database } from '@sealpost/pg'
 import { decodeFields, encodeFields, type FrameOf } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
-import { type GroupId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
+import { type EnvelopeId, type GroupId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import { type AttachmentParts, addAttachments } from '../attachments/http.ts'
@@ -22,6 +22,7 @@ import { GroupRosters } from './mailbox/group-routes.ts'
 import { Inboxes, pollResultJson, type Settling } from './mailbox/polled-connection.ts'
 import * as routes from './mailbox/routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './mailbox/send.ts'
+import { SentMessages } from './mailbox/sent.ts'
 import { boundBody, type Env, type HttpApi, RequestLimits } from './route-parts.ts'
 import {
   Challenges,
@@ -53,6 +54,7 @@ interface ApiParts extends Parts {
   readonly tokens: Tokens
   readonly challenges: Challenges
   readonly inboxes: Inboxes
+  readonly sent: SentMessages
   readonly unproven: RequestLimits
   readonly peers: RequestLimits
   /** Limits the bytes parsed per peer; `null` for no limit. */
@@ -62,6 +64,7 @@ interface ApiParts extends Parts {
 interface Options {
   readonly greet: () => FrameOf<'hello'>
   readonly pollingIdleMs: Millis
+  readonly failedAttemptsMax: number
   /** The request rate of one peer; `null` disables rate limits. */
   readonly rate: Rate | null
   /** Limits the bytes parsed per peer, over HTTP and sockets; `null` for no limit. */
@@ -75,7 +78,10 @@ const UNPROVEN_AT_A_TIME = 64
 const PEER_AT_A_TIME = 16
 const ENDS_WITHIN_MS = 1000
 
-export function openApi({ db, authenticator, ...parts }: StartParts, { greet, pollingIdleMs, rate, intakes }: Options) {
+export function openApi(
+  { db, authenticator, ...parts }: StartParts,
+  { greet, pollingIdleMs, failedAttemptsMax, rate, intakes }: Options,
+) {
   const challenges = new Challenges(greet)
   const unproven = new RequestLimits(rate && UNPROVEN_RATE, UNPROVEN_AT_A_TIME)
   const peers = new RequestLimits(rate, PEER_AT_A_TIME)
@@ -85,6 +91,7 @@ export function openApi({ db, authenticator, ...parts }: StartParts, { greet, po
     challenges,
     inboxes: new Inboxes(parts.driver, parts.queue, pollingIdleMs),
     groups: new GroupRosters(db),
+    sent: new SentMessages({ db, driver: parts.driver, failedAttemptsMax }),
     unproven,
     intakes,
     peers,
@@ -158,7 +165,7 @@ function addTokens(app: HttpApi, { challenges, tokens }: ApiParts): void {
   })
 }
 
-function addMail(app: HttpApi, { driver, inboxes, queue }: ApiParts): void {
+function addMail(app: HttpApi, { driver, inboxes, queue, sent }: ApiParts): void {
   const sendFor = (holder: TokenHolder, sending: Sending) =>
     sendOnce(driver, { ...holder, isRevoked: false, sessionEpoch: 0, consent: null }, sending)
   app.openapi(routes.send, async (c) => {
@@ -183,6 +190,10 @@ function addMail(app: HttpApi, { driver, inboxes, queue }: ApiParts): void {
     if (!frames) return refuse(c, { code: 'body_malformed' })
     const refused = await inboxes.settle(c.var.holder, frames)
     return refused ? refuse(c, refused) : c.body(null, 204)
+  })
+  app.openapi(routes.sent, async (c) => {
+    const ids = c.req.valid('json').envelopeIds as EnvelopeId[]
+    return c.json({ messages: await sent.find(c.var.holder, ids) }, 200)
   })
   app.openapi(routes.lookup, async (c) => {
     const peers = c.req.valid('json').peers as PeerKey[]

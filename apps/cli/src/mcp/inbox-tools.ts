@@ -1,6 +1,7 @@
 /** Defines the tools for messages, the inbox resource, and the notifications of new messages. */
 
 import type { McpServer, ServerCapabilities } from '@modelcontextprotocol/server'
+import { confirmationsOf } from '@sealpost/sdk/confirmations'
 import type { Millis } from '@sealpost/std'
 import { z } from 'zod'
 import { abortable } from '../shell.ts'
@@ -52,7 +53,10 @@ export const readInbox = tool({
     if (!includeOpen || mail.all.length === 0) await mail.whenUnread(waitSeconds * 1000, signal)
     const read = fitting(includeOpen ? mail.all : mail.unread, limit)
     const contacts = await context.introduce(read, session)
-    if (!signal.aborted) mail.markRead(read) // a cancelled call's result is ignored, so leave them unread
+    if (!signal.aborted) {
+      mail.markRead(read) // a cancelled call's result is ignored, so leave them unread
+      for (const { message, timesRead } of read) if (timesRead === 1) confirmationsOf(session.peer).read(message)
+    }
     const messages = read.map((open) => labelMessage(open, contacts))
     const content = { notice: NOTICE, messages, isOnline: session.peer.isOnline, ...mail.counts }
     return {

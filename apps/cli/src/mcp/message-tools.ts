@@ -1,6 +1,7 @@
 /** Defines the tools that send: `send_message`, `request`, `reply_to_message`, and those for groups. */
 import { BODY_BYTES_MAX, PRIORITIES } from '@sealpost/protocol'
 import { SealpostError } from '@sealpost/sdk'
+import { WAIT_GOALS } from '@sealpost/sdk/sent'
 import { OperatingError } from '@sealpost/std'
 import { z } from 'zod'
 import { explainUnknown } from '../members/member-list.ts'
@@ -10,6 +11,8 @@ import { abortable } from '../shell.ts'
 import { fencedReply, labelContent, labelPeer, NOTICE, peerShape, replyShape, visible } from './peer-tools.ts'
 import { type ToolContext, tool } from './tool.ts'
 
+/** The maximum wait. Clients allow 60 s per call. */
+const WAIT_SECONDS_MAX = 50
 /** The time limit for storing. Clients allow 60 s per call. */
 const STORED_WITHIN_MS = 20_000
 
@@ -37,7 +40,12 @@ const receipt = z.object({
   to: peerShape,
   bytes: z.number(),
   isStored: isStoredShape,
-  envelopeId: z.string().nullable(),
+  envelopeId: z.string().nullable().describe('the id to pass to message_status'),
+  state: z
+    .string()
+    .describe(
+      'how far the message got: stored, pushed, read, settled, confirmed, or how it ended. If waitFor was not reached, call message_status later',
+    ),
 })
 
 export const sendMessage = tool({
@@ -51,15 +59,23 @@ export const sendMessage = tool({
     text: textShape,
     priority: priorityShape,
     ttlSeconds: ttlShape,
+    waitFor: z
+      .enum(WAIT_GOALS)
+      .default('stored')
+      .describe(
+        'when to return: the broker has stored the message, has pushed it to the recipient, or reports that the recipient settled it; confirmed: the recipient has signed that',
+      ),
+    waitSeconds: z.number().min(0).max(WAIT_SECONDS_MAX).default(20).describe('how long to wait for waitFor'),
   }),
   output: receipt,
-  run: async ({ to, text, priority, ttlSeconds }, context) => {
+  run: async ({ to, text, priority, ttlSeconds, waitFor, waitSeconds }, context) => {
     const body = bodyOf(text)
     const key = await context.recipientOf(to)
-    const params = { to: key, bodyBase64: body.toString('base64'), priority, ttlSeconds }
-    const stored = await callPeer(context.shell, { method: 'send', params, withinMs: STORED_WITHIN_MS }).catch(
-      (error) => keptOr(error, { context, to }),
-    )
+    const terms = { wait: waitFor, timeoutMs: waitSeconds * 1000, asksConfirmation: waitFor === 'confirmed' }
+    const params = { to: key, bodyBase64: body.toString('base64'), priority, ttlSeconds, ...terms }
+    const withinMs = Math.max(STORED_WITHIN_MS, terms.timeoutMs + REPLY_WITHIN_MS)
+    const call = { method: 'sendAndWait', params, withinMs } as const
+    const stored = await callPeer(context.shell, call).catch((error) => keptOr(error, { context, to }))
     const contacts = await context.readContacts()
     return {
       content: {
@@ -67,6 +83,7 @@ export const sendMessage = tool({
         bytes: body.length,
         isStored: stored !== null,
         envelopeId: stored?.envelopeId ?? null,
+        state: stored?.sent.state ?? 'sending',
       },
     }
   },
@@ -79,6 +96,9 @@ export function bodyOf(text: string): Buffer {
   throw new OperatingError('body_too_large', `A message can have at most ${BODY_BYTES_MAX} bytes.`)
 }
 
+/** How much later than its wait a call may return. Clients allow 60 s per call. */
+const REPLY_WITHIN_MS = 5_000
+
 /** Returns null if the profile has the message and sends it later; otherwise throws the error. */
 async function keptOr(
   error: Error & { code?: string },
@@ -88,9 +108,6 @@ async function keptOr(
   if (error.code === 'unknown_recipient') await explainUnknown(context.shell, to)
   throw error
 }
-
-/** The maximum wait. Clients allow 60 s per call. */
-const WAIT_SECONDS_MAX = 50
 
 export const requestAnswer = tool({
   name: 'request',

@@ -21,6 +21,7 @@ import { installCommand, uninstallCommand } from './install/commands.ts'
 import { McpInbox } from './mail.ts'
 import { listGroups, replyToMessage, requestAnswer, sendMessage, sendToGroup } from './message-tools.ts'
 import { listPeers, NOTICE, setStatus } from './peer-tools.ts'
+import { messageStatus } from './sent-tools.ts'
 import { conversationsTool, readHistory, readState, writeState } from './state-tools.ts'
 import { type Tool, ToolContext } from './tool.ts'
 
@@ -137,6 +138,7 @@ function mcp(shell: Shell, { to, send, files, maxAge }: McpCommandOptions): Prom
 export const tools: readonly Tool[] = [
   listPeers,
   sendMessage,
+  messageStatus,
   listGroups,
   sendToGroup,
   requestAnswer,

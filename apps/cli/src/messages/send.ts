@@ -5,12 +5,14 @@ import { resolve } from 'node:path'
 import { fingerprint } from '@sealpost/identity'
 import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/sdk'
+import { WAIT_GOALS, type WaitGoal } from '@sealpost/sdk/sent'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
 import { escapeName, escapeText } from '../output.ts'
-import type { RequestResult, SendParams } from '../session/peer-calls.ts'
+import type { RequestResult } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
+import type { SendParams, TrackedSendResult } from '../session/sent-calls.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
 import { uploadFile } from './files.ts'
@@ -21,7 +23,9 @@ interface SendOptions {
   readonly priority: Priority
   readonly ttl?: number
   readonly timeout: number
-  readonly wait: boolean
+  /** False: not even until it is stored. */
+  readonly wait: WaitGoal | false
+  readonly confirm?: boolean
   readonly everyDevice?: boolean
   readonly freeDevice?: boolean
 }
@@ -43,7 +47,7 @@ export function sendCommand(run: RunAction): Command {
     .addOption(
       durationOption(
         '--timeout <TIME>',
-        'how long to wait for the broker; a message that the broker has not stored by then is sent later',
+        'how long to wait for the state; a message that the broker has not stored by then is sent later',
         '30s',
       ),
     )
@@ -60,6 +64,15 @@ export function sendCommand(run: RunAction): Command {
         'file',
       ]),
     )
+    .addOption(
+      new Option(
+        '--wait <STATE>',
+        'succeed when the message is in this state: pushed and settled are the reports of the broker; confirmed is signed by the recipient',
+      )
+        .choices(WAIT_GOALS)
+        .default('stored'),
+    )
+    .option('--confirm', 'ask the recipient for a signed confirmation, which "sent" shows when it has arrived')
     .option('--no-wait', 'succeed when the message is stored in the profile; the next command sends the message')
     .addHelpText(
       'after',
@@ -71,6 +84,7 @@ export function sendCommand(run: RunAction): Command {
         'sealpost send bob/phone hello',
         'sealpost send bob hello --every-device',
         'sealpost send bob hello --json',
+        'sealpost send bob hello --wait confirmed --timeout 10m',
       ),
     )
     .action(run(send))
@@ -91,10 +105,15 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
   const sent = { to: key, bytes: body.length, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
   if (options.everyDevice) return sendToEvery(asked, options, params)
   if (options.freeDevice) return sendToFree(asked, options, params)
-  if (!options.wait) {
+  if (options.wait === false) {
     await callPeer(asked, { method: 'enqueue', params })
     await file?.done()
     return say(asked, { ...sent, stored: false }, `queued for ${to}, ${body.length} bytes`)
+  }
+  if (options.wait !== 'stored' || options.confirm) {
+    const result = await sendAndWait(asked, options, params)
+    await file?.done()
+    return sayOutcome(asked, { ...sent, stored: true }, { to, wait: options.wait, result })
   }
   using shell = withDeadline(
     asked,
@@ -109,6 +128,44 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
   await file?.done()
   const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${body.length} bytes`
   return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${what}`)
+}
+
+/** How much later than the call's own time limit the command gives up, so that the call reports the state. */
+const SLACK_SECONDS = 5
+
+async function sendAndWait(
+  asked: Shell,
+  { wait, timeout, confirm = false }: SendOptions,
+  params: SendParams,
+): Promise<TrackedSendResult> {
+  const sentence = `The broker did not store the message within ${timeout} s. ${KEPT}`
+  using shell = withDeadline(asked, timeout + SLACK_SECONDS, sentence)
+  const untilMs = performance.now() + timeout * 1000
+  const goal = { wait: wait as WaitGoal, credit: wait === 'stored' ? 0 : CREDIT }
+  const tracked = { ...params, wait: goal.wait, timeoutMs: timeout * 1000, asksConfirmation: confirm }
+  const call = { method: 'sendAndWait', params: tracked, withinMs: NO_LIMIT_MS, credit: goal.credit } as const
+  let result = await callPeer(shell, call)
+  // The wait used another command's session, which has ended.
+  while (result.failure?.code === 'closed') {
+    const { envelopeId } = result
+    const rest = { envelopeId, wait: goal.wait, timeoutMs: Math.max(0, untilMs - performance.now()) }
+    const next = { method: 'waitForSent', params: rest, withinMs: NO_LIMIT_MS, credit: goal.credit } as const
+    result = { ...result, ...(await callPeer(shell, next)) }
+  }
+  return result
+}
+
+/** Prints what became of the message. @throws OperatingError if it has not reached the awaited state */
+async function sayOutcome(
+  shell: Shell,
+  json: object,
+  { to, wait, result }: { to: string; wait: SendOptions['wait']; result: TrackedSendResult },
+): Promise<void> {
+  const { envelopeId, isDuplicate, sent, failure } = result
+  const { state, isSigned, signer } = sent
+  const facts = { ...json, envelopeId, isDuplicate, state, isSigned, signer }
+  await say(shell, facts, failure ? `stored for ${to} as ${envelopeId}` : `${wait} for ${to}, ${sent.bodyBytes} bytes`)
+  if (failure) throw new OperatingError(failure.code, failure.message)
 }
 
 async function sendToEvery(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {

@@ -11,31 +11,19 @@ import type {
   PeerKey,
   PoolId,
   PresenceEntry,
-  Priority,
   SealpostCode,
   Status,
 } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
 import { poolsOf } from '@sealpost/sdk/pools'
+import { sentLogOf } from '@sealpost/sdk/sent'
 import type { State } from '@sealpost/sdk/state'
 import { type Device, usersOf } from '@sealpost/sdk/users'
 import { OperatingError } from '@sealpost/std'
 import { readableName, typedName, unknownName } from '../members/names.ts'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
-
-interface Outgoing {
-  readonly bodyBase64: string
-  readonly priority: Priority
-  /** The time to live; 0 for the broker's default. */
-  readonly ttlSeconds: number
-  /** A reference to an uploaded file. */
-  readonly attachment?: string
-}
-
-export interface SendParams extends Outgoing {
-  readonly to: PeerKey
-}
+import { type OutgoingParams, type SendParams, type SentCalls, sentCallsOf } from './sent-calls.ts'
 
 interface RequestParams extends SendParams {
   readonly timeoutMs: number
@@ -68,7 +56,7 @@ interface SessionFacts {
   readonly waiting: number
 }
 
-export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
+export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls, SentCalls {
   /** Resolves when the profile has stored the message, which is then sent exactly once. */
   enqueue(params: SendParams): Promise<null>
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
@@ -102,7 +90,7 @@ interface CallDependencies {
 
 export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }: CallDependencies): PeerCalls {
   const post = ({ to, bodyBase64, ...options }: SendParams) =>
-    peer.enqueue(to, Buffer.from(bodyBase64, 'base64'), options)
+    sentLogOf(peer).enqueue(to, Buffer.from(bodyBase64, 'base64'), options)
   return {
     enqueue: async (params) => {
       await post(params)
@@ -143,6 +131,7 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
     ...groupCallsOf(peer, withStateOf),
     ...deviceCallsOf(peer),
     ...poolCallsOf(peer),
+    ...sentCallsOf(peer),
     sessionFacts: async () => ({ durability: await online, waiting: peer.pendingCount }),
   }
 }
@@ -201,7 +190,7 @@ interface GroupChange extends MemberListChange {
   readonly group: GroupId
 }
 
-interface GroupSendParams extends Outgoing {
+interface GroupSendParams extends OutgoingParams {
   readonly group: GroupId
   /** Whether the group's history records the message. */
   readonly isKept: boolean
@@ -271,7 +260,7 @@ interface PoolChange extends MemberListChange {
   readonly pool: PoolId
 }
 
-interface PoolSendParams extends Omit<Outgoing, 'attachment'> {
+interface PoolSendParams extends Omit<OutgoingParams, 'attachment'> {
   readonly pool: PoolId
 }
 

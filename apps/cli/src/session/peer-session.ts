@@ -6,8 +6,10 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { beginBoxKeyRotation, beginIdentityRotation, completeBoxKeyRotation } from '@sealpost/identity/key-file'
 import { certificateUntrusted, openPeer, type Peer, type PeerEvent, type PeerKey, type PeerStore } from '@sealpost/sdk'
+import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
+import { sentLogOf } from '@sealpost/sdk/sent'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { receiveFile } from '../messages/files.ts'
 import { peerEventReporter } from '../messages/incoming-message.ts'
@@ -180,6 +182,8 @@ async function openAt(daemon: SessionDaemon, opening: Opening): Promise<OpenedSe
       ...(credit === undefined ? {} : { credit }),
       ...(maxAgeSeconds === undefined ? {} : { maxAgeSeconds }),
     })
+    const confirmations = confirmationsOf(peer)
+    sentLogOf(peer) // before the first report arrives
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)
     const calls = callsOf(peer, {
@@ -198,7 +202,7 @@ async function openAt(daemon: SessionDaemon, opening: Opening): Promise<OpenedSe
       calls,
       failed: failureOf(peer),
       distrusted: distrusted.promise,
-      [Symbol.asyncDispose]: () => end({ daemon, peer, keyEpochs }),
+      [Symbol.asyncDispose]: () => end({ daemon, peer, keyEpochs, confirmations }),
     }
   } catch (error) {
     await daemon.release()
@@ -223,10 +227,13 @@ interface OpenResources {
   readonly daemon: SessionDaemon
   readonly peer: Peer
   readonly keyEpochs: StoredKeyEpochs
+  readonly confirmations: Confirmations
 }
 
-async function end({ daemon, peer, keyEpochs }: OpenResources): Promise<void> {
-  await Promise.race([daemon.endCalls(), delay(GRACE_MS, undefined, { ref: false })])
+async function end({ daemon, peer, keyEpochs, confirmations }: OpenResources): Promise<void> {
+  const graceMs = (done: Promise<unknown>) => Promise.race([done, delay(GRACE_MS, undefined, { ref: false })])
+  await graceMs(daemon.endCalls())
+  if (peer.isOnline) await graceMs(confirmations.stored()) // otherwise, the next command would send them
   await peer.close() // closing rejects pending calls
   await keyEpochs.close().finally(() => daemon.release())
 }

@@ -13,6 +13,7 @@ const UNKNOWN = 'f'.repeat(32)
 /** A failing call for each tool, with input that the schema accepts. */
 const REFUSED: Readonly<Record<string, Record<string, unknown>>> = {
   send_message: { to: 'nobody', text: 'x' },
+  message_status: { envelopeId: UNKNOWN },
   send_to_group: { group: 'nobody', text: 'x' },
   read_state: { group: 'nobody' },
   write_state: { group: 'nobody', key: 'x', text: 'x' },
@@ -76,6 +77,7 @@ test('a client of the v1 SDK reads results and errors of every tool', async () =
   expect(await call('list_peers', {})).toMatchObject({ peers: expect.any(Array) })
   expect(await call('set_status', { availability: 'working' })).toMatchObject({ availability: 'working' })
   expect(await call('list_groups', {})).toMatchObject({ groups: [{ name: `of ${name}` }] })
+  expect(await call('message_status', {})).toEqual({ messages: [] })
   expect(await call('send_message', { to: other, text: 'hello' })).toMatchObject({
     to: { name: other },
     isStored: true,
@@ -430,6 +432,7 @@ describe('refusals', () => {
     await using agent = await Agent.start(machine, ['--profile', name, '--no-send'])
     expect((await agent.client.listTools()).tools.map((tool) => tool.name)).toEqual([
       'list_peers',
+      'message_status',
       'list_groups',
       'read_inbox',
       'save_file',

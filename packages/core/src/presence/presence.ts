@@ -5,7 +5,7 @@
  */
 import { type Availability, type FrameOf, type NackCode, PRIORITY_MAX } from '@sealpost/protocol'
 import { EPHEMERAL_HINT_BYTES_MAX, type Hint, type HintOf } from '@sealpost/protocol/hints'
-import type { MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import type { MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import { chunks, type PresenceItem } from '../deliver/outgoing.ts'
 import type { LiveSession, Mesh, PeerState } from '../model.ts'
@@ -20,6 +20,8 @@ export interface LivePeer {
 export class Presence {
   private readonly context: Context
   private others: ReadonlySet<ShardId> = new Set()
+  /** When the last session of a peer on this shard ended. */
+  private readonly leftAtMs = new WeakMap<PeerState, Millis>()
 
   constructor(context: Context) {
     this.context = context
@@ -73,8 +75,18 @@ export class Presence {
   }
 
   changed(peer: PeerState, mesh: Mesh): void {
+    if (!peer.live) this.leftAtMs.set(peer, this.context.nowMs)
     if (mesh.watchers.size > 0) this.push(mesh, this.itemFor(mesh, peer.peerKey))
     if (mesh.remotePresence.isRequested) this.hint(mesh, peer)
+  }
+
+  /** Returns a peer's presence. `offlineForMs`: null if it is online, or if it had no session here lately. */
+  find(meshId: MeshId, peerKey: PeerKey): PresenceItem & { readonly offlineForMs: Millis | null } {
+    const mesh = this.context.meshes.find(meshId)
+    const item = mesh ? this.itemFor(mesh, peerKey) : offline(peerKey)
+    const peer = mesh?.byKey.get(peerKey)
+    const leftAtMs = item.isOnline || !peer ? undefined : this.leftAtMs.get(peer)
+    return { ...item, offlineForMs: leftAtMs === undefined ? null : this.context.nowMs - leftAtMs }
   }
 
   /** Returns whether the peer has a session on any shard. */

@@ -175,6 +175,10 @@ export interface Note {
   readonly poolEpoch?: number
   /** The reference to an attached file, written by `attachmentText`. */
   readonly attachment?: string
+  /** The sender asks for a confirmation: `end`, or `all` for each outcome. Readers treat other values like `end`. */
+  readonly confirm?: string
+  /** Whether the body is a confirmation of the message that `inReplyTo` names. */
+  readonly isConfirmation?: boolean
 }
 
 const isId = (value: unknown) => typeof value === 'string' && isHex(value, 16)
@@ -192,6 +196,8 @@ const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
   pool: (value) => typeof value === 'string' && isHex(value, 32),
   poolEpoch: isEpoch,
   attachment: (value) => typeof value === 'string',
+  confirm: (value) => typeof value === 'string',
+  isConfirmation: isFlag,
 }
 const KEYS = Object.keys(CHECKS) as (keyof Note)[]
 /** The maximum size of a note, whose length field has two bytes. */

@@ -1,11 +1,12 @@
 /**
- * Fuzzes the inputs of this package from a seed: invites, statements of groups and spaces, entries, records, key
+ * Fuzzes the inputs of this package from a seed: invites, statements of groups and spaces, confirmations, entries, records, key
  * bindings, envelopes, notes, key files and addresses. Half of the inputs have faults in their bytes; the others have
  * validly signed or sealed faults, as a hostile member could create.
  */
-import { OperatingError, type Random, seededRandom, toHex } from '@sealpost/std'
+import { type EnvelopeId, OperatingError, type Random, seededRandom, toHex } from '@sealpost/std'
 import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
 import { concatBytes, context } from '../byte-fields.ts'
+import { readConfirmation, signConfirmation } from '../envelope/confirmation.ts'
 import { openEnvelope, Sealer, sealEnvelope } from '../envelope/envelope.ts'
 import { encodeNote, readNote } from '../envelope/inner-header.ts'
 import { normalizeAuthority } from '../handshake/transcript.ts'
@@ -59,6 +60,7 @@ function targets(): Readonly<Record<string, Target>> {
   return {
     invites: bytesTarget(inviteSamples(), 'sealpost-invite/1', (bytes) => parseInvite(bytes)?.bytes ?? null),
     statements: bytesTarget(groupSamples(), 'sealpost-group/1', (bytes) => readGroup(bytes)?.bytes ?? null),
+    confirmations: confirmations(),
     ...spaceTargets(),
     'texts of invites': inviteTexts(),
     bindings: bindings(),
@@ -82,6 +84,30 @@ function groupSamples(): Uint8Array[] {
   const members = people().map(({ signing }) => signing.publicKey)
   const first = createGroup(alice.signing, { meshId: MESH, name: 'crew', members })
   return [first, changeGroup(alice.signing, first, { members: members.slice(1) })].map(({ bytes }) => bytes)
+}
+
+function confirmations(): Target {
+  const [{ signing }, { signing: sender }] = people()
+  const route = { meshId: MESH, sender: sender.publicKey, recipient: signing.publicKey }
+  const envelopeId = 'ab'.repeat(16) as EnvelopeId
+  const said = {
+    ...route,
+    envelopeId,
+    contentHash: 'cd'.repeat(32),
+    outcome: 'rejected',
+    reason: 'no',
+    atMs: 1,
+  } as const
+  const samples = [said, { ...said, outcome: 'read', reason: '' } as const]
+  const read = (bytes: Uint8Array) => {
+    const found = readConfirmation(bytes)
+    return found && signConfirmation(signing, found)
+  }
+  return bytesTarget(
+    samples.map((each) => signConfirmation(signing, each)),
+    'sealpost-confirmation/1',
+    read,
+  )
 }
 
 /** Reads state and history. An entry or record with a valid signature is also opened. */

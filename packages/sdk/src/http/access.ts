@@ -28,7 +28,9 @@ export interface PeerCredentials {
   readonly identity: Identity
 }
 
-type TokenTarget = PeerCredentials & { readonly url: string }
+/** Requests are signed, but nothing is sealed. */
+type Signer = Omit<PeerCredentials, 'identity'> & { readonly identity: Pick<Identity, 'signing'> }
+type TokenTarget = Signer & { readonly url: string }
 
 /** Sends a request without a token. @throws TokenRefused if it is refused */
 type UnauthenticatedRequest = (ask: {
@@ -104,7 +106,7 @@ async function transcriptOf(
 
 /** Returns the pinned key, or a shard's key that the pinned key certifies. */
 async function believed(
-  { brokerKey: pinned }: PeerCredentials,
+  { brokerKey: pinned }: Signer,
   brokerKey: PeerKey,
   { authority, ask }: { authority: string; ask: UnauthenticatedRequest },
 ): Promise<PeerKey> {
@@ -156,7 +158,7 @@ export class HttpAddresses<Token> {
   /** The number of consecutive failures over all addresses. */
   #failures = 0
 
-  constructor({ url, ...place }: PeerCredentials) {
+  constructor({ url, ...place }: Signer) {
     const urls = typeof url === 'string' ? [url] : [...new Set(url)]
     this.#all = urls.map((each) => new HttpAddress({ ...place, url: each }))
   }
@@ -292,7 +294,7 @@ export class HttpAccess {
   readonly #patienceMs: Millis
   readonly #call: FetchLike
 
-  constructor(place: PeerCredentials, { patienceMs = PATIENCE_MS, fetch: call = fetch }: HttpOptions = {}) {
+  constructor(place: Signer, { patienceMs = PATIENCE_MS, fetch: call = fetch }: HttpOptions = {}) {
     this.meshId = place.meshId
     this.#addresses = new HttpAddresses(place)
     this.#patienceMs = patienceMs

@@ -107,13 +107,14 @@ export class Message {
   /** @internal */
   readonly headerHash: Uint8Array | null
   /** @internal */
+  readonly note: Note | null
+  /** @internal */
   deliveryId: DeliveryId
   /** @internal The session in which the newest push arrived. */
   sessionNo: number
   /** @internal */
   state: 'open' | 'settled' | 'put off' | 'rejected' = 'open'
   readonly #actions: MessageActions
-  readonly #note: Note | null
   readonly #terms: Terms | null
 
   /** @internal */
@@ -133,7 +134,7 @@ export class Message {
     this.sentAtMs = opened.header.sentAtMs
     this.deliveryId = pushed.id
     this.sessionNo = sessionNo
-    this.#note = opened.note ?? null
+    this.note = opened.note ?? null
     this.group = opened.group ?? null
     this.pool = opened.pool ?? null
     this.#terms = pushed.terms ?? null
@@ -143,27 +144,27 @@ export class Message {
    * The conversation to which the message belongs (32 hex digits), authenticated by the sender; null if there is none.
    */
   get thread(): string | null {
-    return this.#note?.thread ?? null
+    return this.note?.thread ?? null
   }
   /** The envelope that the message replies to, as authenticated by the sender. Null if it is not a reply. */
   get inReplyTo(): EnvelopeId | null {
-    return this.#note?.inReplyTo ?? null
+    return this.note?.inReplyTo ?? null
   }
   /** The reference to an attached file, authenticated by the sender, for `attachmentOf`. Null if there is none. */
   get attachment(): string | null {
-    return this.#note?.attachment ?? null
+    return this.note?.attachment ?? null
   }
   /** Whether the sender waits for `reply` or `replyError`. */
   get isRequest(): boolean {
-    return this.#note?.isRequest ?? false
+    return this.note?.isRequest ?? false
   }
   /** Whether the message reports that a request failed. */
   get isError(): boolean {
-    return this.#note?.isError ?? false
+    return this.note?.isError ?? false
   }
   /** The user to whose devices the message was sent; null if it was not sent to a user. */
   get toUser(): PeerKey | null {
-    return this.#note?.user ?? null
+    return this.note?.user ?? null
   }
   /** How often the conversation has passed from peer to peer, according to the broker. */
   get hops(): number {

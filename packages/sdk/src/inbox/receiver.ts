@@ -13,6 +13,7 @@ import { RECHECK_MS } from '../keys/key-directory.ts'
 import type { EnvelopeOpener } from '../keys/peer-keys.ts'
 import { chunksOf, type OutgoingMessage } from '../outbox/lane.ts'
 import { type EnginePart, NO_FRAMES, type PeerCounters, type PeerEffects } from '../ports.ts'
+import type { ConfirmationHooks } from '../sent/hooks.ts'
 import type { StoreWriter } from '../stores/store.ts'
 import type { UserStatements } from '../users/user-statements.ts'
 import { Deferrals } from './dispatcher.ts'
@@ -32,8 +33,9 @@ export interface ReceiverPorts {
   readonly users: Pick<UserStatements, 'senderUser'>
   readonly effects: Pick<PeerEffects, 'deliver' | 'emit' | 'flushSoon'>
   readonly counters: PeerCounters
-  /** Returns whether a message answers a request, which then consumes it. */
+  /** Returns whether a message is a confirmation or answers a request, which then consumes it. */
   readonly isAnswer: (message: Message) => boolean
+  readonly confirmations: ConfirmationHooks
   /**
    * Returns whether this peer works for any pool, whose other members may be able to open a message that this peer
    * can't.
@@ -155,8 +157,11 @@ export class Receiver implements EnginePart, MessageActions {
   }
 
   receipted(items: FrameOf<'receipts'>['items']): void {
+    const sessionNo = this.#sessionNo
     for (const receipt of this.#receipts.take(items)) this.#ports.effects.emit({ type: 'receipt', ...receipt })
-    for (const { id } of items) this.#settleSoon(id)
+    this.#whenKept(() => {
+      if (sessionNo === this.#sessionNo) for (const { id } of items) this.#settleSoon(id)
+    })
   }
 
   settle(message: Message): void {
@@ -165,6 +170,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.release(message)
     this.#inbox.settled(message)
     this.#ports.counters.settled += 1
+    this.#ended(message, null)
     this.#settleWhenKept(message)
   }
 
@@ -174,6 +180,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.release(message)
     const said = printable(reason)
     this.#inbox.rejected(message, said)
+    this.#ended(message, said)
     this.#whenKept(() => this.#rejectIfCurrent(message, said))
   }
 
@@ -294,7 +301,10 @@ export class Receiver implements EnginePart, MessageActions {
 
   #acceptRepeated(message: Message, verdict: Repeated<Message>): void {
     this.#ports.counters.duplicates += 1
-    if (verdict === 'duplicate') return this.#settleWhenKept(message)
+    if (verdict === 'duplicate') {
+      this.#ended(message, null) // the first confirmation may be lost, and a second one has no effect
+      return this.#settleWhenKept(message)
+    }
     if ('rejected' in verdict) return this.#whenKept(() => this.#rejectIfCurrent(message, verdict.rejected))
     const { deliveryId, sessionNo } = message
     Object.assign(verdict.running, { deliveryId, sessionNo })
@@ -305,7 +315,7 @@ export class Receiver implements EnginePart, MessageActions {
     const isOld = message.receivedAtMs - message.sentAtMs > this.#maxAgeMs
     if (isOld && !message.isRedriven) return this.#refuseOld(message)
     counters.received += 1
-    if (message.inReplyTo !== null && isAnswer(message)) this.#endAnswer(message)
+    if ((message.inReplyTo !== null || message.note?.isConfirmation) && isAnswer(message)) this.#endAnswer(message)
     else effects.deliver(message)
   }
 
@@ -315,6 +325,11 @@ export class Receiver implements EnginePart, MessageActions {
   #endAnswer(message: Message): void {
     if (message.attachment === null) this.settle(message)
     else this.hold(message)
+  }
+
+  /** Confirms the end of a message before its settle or reject is stored, so that one write stores both. */
+  #ended(message: Message, reason: string | null): void {
+    if (message.note?.confirm) this.#ports.confirmations.ended?.(message, reason)
   }
 
   #putOff(delivery: PushedDelivery, until: { afterMs: Millis; nowMs: Millis }): void {

@@ -16,6 +16,7 @@ import {
 import type { KnownAddresses } from '../connection/addresses.ts'
 import { SealpostError } from '../errors.ts'
 import type { GroupMessageTerms, OutgoingTerms } from '../outbox/lane.ts'
+import type { SentMessage } from '../sent/sent-states.ts'
 
 /**
  * A store. It belongs to one peer, and to one process at a time.
@@ -49,6 +50,7 @@ export type StoreRecord =
   | SpaceRecord
   | AddressesRecord
   | SendKeyRecord
+  | SentRecord
 
 /** An idempotency key (`outbox/once.ts`). Only stores of the class `OnceStore` contain such records. */
 export interface SendKeyRecord {
@@ -149,6 +151,15 @@ export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 /** The last address of the mesh, possibly in another cell than the application's addresses. */
 export interface AddressesRecord extends KnownAddresses {
   readonly kind: 'addresses'
+}
+
+/** What is known of a sent message (`sent/sent-log.ts`). */
+export interface SentRecord extends SentMessage {
+  readonly kind: 'sent'
+  /** Ascends in the order of the sends. */
+  readonly no: number
+  readonly outboxNo: number
+  readonly contentHash: string
 }
 
 interface OfSpace {

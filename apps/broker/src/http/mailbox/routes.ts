@@ -17,6 +17,7 @@ import {
 import { base64url, listOf, refusals, Sent, sendSchema, wholeNumber, wire } from '../route-parts.ts'
 import { TTL_SECONDS_MAX } from '../tokens.ts'
 import { broadcast, groups, rosters } from './group-routes.ts'
+import { sent } from './sent.ts'
 
 export const WAIT_SECONDS_MAX = 30
 export const POLL_MAX = 256
@@ -166,7 +167,7 @@ export const lookup = createRoute({
 })
 
 export const unprovenRoutes = [challenge, token]
-export { broadcast, groups, rosters }
+export { broadcast, groups, rosters, sent }
 export const peerRoutes = [
   revoke,
   send,
@@ -174,6 +175,7 @@ export const peerRoutes = [
   inbox,
   settle,
   lookup,
+  sent,
   groups,
   rosters,
   ...attachmentRoutes,
