@@ -24,6 +24,7 @@ import { openDriver } from './driver.ts'
 import { openHistory } from './history/start.ts'
 import { openApi } from './http/api.ts'
 import { discoveryOf } from './http/discovery.ts'
+import { openPreparedSends } from './prepared/prepared-sends.ts'
 import { type AdmissionLimits, authorityWith } from './server/admission.ts'
 import { helloOf } from './server/connection.ts'
 import { Intakes } from './server/intake.ts'
@@ -105,6 +106,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   if (config.DEMO === 'on') withDemo(app, await openDemo())
   const { overload, ...overloadWatch } = watchOverload(config, { driver, log, metrics, asking: databases.asking })
   const server = serve({ driver, log, ...servingParts({ app, overload, metrics, traces }) }, socketOptions)
+  const preparedSends = openPreparedSends(config, { driver, queue, db: databases.asking, log, metrics })
   const certificate = watchPort(config, { tls, server, log, metrics })
   const self = { shard, keys, port: server.port }
   const shards = new ShardTable(config, self, { db: databases.asking, origin, bus, log, metrics, ...placing(driver) })
@@ -119,7 +121,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     for (const watching of [watch, origin, overloadWatch, certificate]) watching?.stop()
     await shards.leave()
     server.refuseNewClients()
+    const preparedEnded = preparedSends.stop()
     await endSessions()
+    await preparedEnded
     await api.ended().then(history.stop)
     await server.stop()
     await attachments.close()

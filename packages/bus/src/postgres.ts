@@ -6,7 +6,7 @@
  * of a session, so one channel per mesh would be slow with thousands of meshes.
  */
 import { NOTIFICATION_LENGTH_MAX, openListener } from '@sealpost/pg'
-import type { MeshId } from '@sealpost/std'
+import type { MeshId, OperatingError } from '@sealpost/std'
 import type { OpenBusTransport } from './bus.ts'
 import { type BusConnection, type BusConnectionEvents, ReconnectingTransport } from './reconnecting-transport.ts'
 
@@ -22,16 +22,47 @@ export const postgresTransport =
       {
         packetBytesMax: PACKET_BYTES_MAX,
         topicOf: postgresTopicOf,
-        open: (connectionEvents) => openBusConnection(databaseUrl, connectionEvents),
+        open: (connectionEvents) => openBusConnection(databaseUrl, 'sealpost bus', connectionEvents),
       },
       events,
     )
 
+export interface ChannelEvents {
+  onNotification(): void
+  /** Called when notifications begin to arrive. Earlier ones may have been missed. */
+  onUp(): void
+  /** Called with an error for the log. The listener reconnects by itself. */
+  onDown(error: OperatingError): void
+}
+
+export interface ChannelListener {
+  readonly isUp: boolean
+  close(): Promise<void>
+}
+
+/** Listens to a channel that the database itself notifies, on a separate connection. Ignores payloads. */
+export function listenTo(
+  { databaseUrl, channel, applicationName }: Record<'databaseUrl' | 'channel' | 'applicationName', string>,
+  { onNotification, onUp, onDown }: ChannelEvents,
+): ChannelListener {
+  const transport = new ReconnectingTransport(
+    {
+      packetBytesMax: PACKET_BYTES_MAX,
+      topicOf: () => channel,
+      open: (events) => openBusConnection(databaseUrl, applicationName, events),
+    },
+    { onPacket: onNotification, onFollowing: () => undefined, onUp, onDown },
+  )
+  transport.follow([channel])
+  return transport
+}
+
 async function openBusConnection(
   databaseUrl: string,
+  applicationName: string,
   { onPacket, onClosed }: BusConnectionEvents,
 ): Promise<BusConnection> {
-  const listener = await openListener(databaseUrl, 'sealpost bus', {
+  const listener = await openListener(databaseUrl, applicationName, {
     onNotification: (channel, payload) => onPacket(channel, bytesOf(payload)),
     onClosed,
   })

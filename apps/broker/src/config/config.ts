@@ -349,6 +349,12 @@ export const settings = {
     unit: 'rows',
     meaning: 'report a problem if the hot tables have more dead rows than this',
   }),
+  PREPARED_SENDS: setting(onOff, {
+    fallback: 'on',
+    unit: 'on or off',
+    meaning:
+      'admit the messages that applications store with `sealpost.send` in their own transactions; uses one more connection to the database',
+  }),
   ...historySettings,
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {
     fallback: 'info',
