@@ -29,6 +29,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     group: async () => (await import('./members/group.ts')).groupCommand,
     pool: async () => (await import('./members/group.ts')).poolCommand,
     request: async () => (await import('./messages/send.ts')).requestCommand,
+    prepare: async () => (await import('./messages/prepare.ts')).prepareCommand,
     listen: async () => (await import('./messages/listen.ts')).listenCommand,
     chat: async () => (await import('./messages/chat.ts')).chatCommand,
     mcp: async () => (await import('./mcp/serve.ts')).mcpCommand,
