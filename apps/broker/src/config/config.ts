@@ -353,7 +353,7 @@ export const settings = {
     fallback: 'on',
     unit: 'on or off',
     meaning:
-      'admit the messages that applications store with `sealpost.send` in their own transactions; uses one more connection to the database',
+      'send the messages that applications store with `sealpost.send` in their own transactions; this uses one more connection to the database',
   }),
   ...historySettings,
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {

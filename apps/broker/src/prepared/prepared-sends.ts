@@ -1,6 +1,5 @@
 /**
- * Admits prepared sends, which applications store with `sealpost.send` in their own transactions
- * (docs/adr/0014-transactional-send.md). A notification of the commit starts a round, which takes due rows, verifies their
+ * Sends what applications store with `sealpost.send` in their own transactions (docs/adr/0014-transactional-send.md). A notification of the commit starts a round, which takes due rows, verifies their
  * signatures, sends the envelopes as sessions that only send, and stores the decisions. An envelope whose outcome is
  * unknown is sent again under the same id, and the ledger recognizes it.
  */
@@ -60,7 +59,7 @@ const BREATH_EVERY = 16
 
 const EMPTY: PreparedBacklog = { waiting: 0, oldestMs: 0, dueInMs: null }
 
-/** Starts admission if the setting is on. */
+/** Starts to look for prepared sends if the setting is on. */
 export function openPreparedSends(config: Config, parts: Parts): { stop(): Promise<void> } {
   if (config.PREPARED_SENDS === 'off') return { stop: () => Promise.resolve() }
   return new PreparedSends(config, parts)
@@ -104,7 +103,7 @@ class PreparedSends {
 
   #look(): void {
     this.#isWanted = true
-    if (this.#isStopped || this.#running) return
+    if (this.#isStopped || this.#running !== null) return
     clearTimeout(this.#timer)
     this.#running = this.#run().then((pauseMs) => {
       this.#running = null
@@ -147,7 +146,7 @@ class PreparedSends {
 
   async #decide(taken: readonly TakenSend[]): Promise<PreparedDecision[]> {
     const decisions: PreparedDecision[] = []
-    const bySender = new Map<string, Admission[]>()
+    const bySender = new Map<string, VerifiedSend[]>()
     for (const [i, row] of taken.entries()) {
       if (i > 0 && i % BREATH_EVERY === 0) await new Promise(setImmediate)
       const send = readPreparedSend(row.request, this.#signatures)
@@ -158,7 +157,7 @@ class PreparedSends {
         bySender.set(name, [...(bySender.get(name) ?? []), { row, send }])
       }
     }
-    const sent = await Promise.all([...bySender.values()].map((admissions) => this.#send(admissions)))
+    const sent = await Promise.all([...bySender.values()].map((verified) => this.#send(verified)))
     decisions.push(...sent.flat())
     this.#count(decisions)
     return decisions
@@ -171,14 +170,14 @@ class PreparedSends {
   }
 
   /** Sends the envelopes of one sender in order, and returns what became of them. */
-  async #send(admissions: readonly Admission[]): Promise<PreparedDecision[]> {
+  async #send(verified: readonly VerifiedSend[]): Promise<PreparedDecision[]> {
     const { driver, queue } = this.#parts
-    const [{ send }] = admissions as [Admission]
+    const [{ send }] = verified as [VerifiedSend]
     const [member] = await queue.findMembers(send.meshId, [send.sender])
     const code = memberRefusal(member)
-    if (code || !member) return admissions.map(({ row }) => refused(row, code ?? 'unknown_sender'))
-    const outcomes = await sendOnce(driver, { ...member, sessionEpoch: 0, consent: null }, frameOf(admissions))
-    return inLanes(admissions, outcomes)
+    if (code || !member) return verified.map(({ row }) => refused(row, code ?? 'unknown_sender'))
+    const outcomes = await sendOnce(driver, { ...member, sessionEpoch: 0, consent: null }, frameOf(verified))
+    return inLanes(verified, outcomes)
   }
 
   #count(decisions: readonly PreparedDecision[]): void {
@@ -208,7 +207,7 @@ class PreparedSends {
   }
 }
 
-interface Admission {
+interface VerifiedSend {
   readonly row: TakenSend
   readonly send: PreparedSend
 }
@@ -223,9 +222,9 @@ function refused({ id, doubtMs }: TakenSend, code: string): PreparedDecision {
   return doubtMs === null ? { id, status: 'refused', code } : { id, status: 'in_doubt', code: 'maybe_sent' }
 }
 
-function frameOf(admissions: readonly Admission[]): FrameOf<'sendWith'> {
+function frameOf(verified: readonly VerifiedSend[]): FrameOf<'sendWith'> {
   const lanes = new Set<string>()
-  const envelopes = admissions.map(({ send }) => {
+  const envelopes = verified.map(({ send }) => {
     const { recipient, envelopeId, ttlSeconds, envelope } = send
     const isHead = !lanes.has(laneOf(send))
     lanes.add(laneOf(send))
@@ -248,9 +247,9 @@ const NEUTRAL = { receipts: 'none', thread: NO_THREAD, hops: 0, noAutoReply: fal
 const laneOf = ({ recipient, priority }: PreparedSend): string => `${recipient}/${priority}`
 
 /** Envelopes of a lane that are sent again wait until the same time, so that they stay in order. */
-function inLanes(admissions: readonly Admission[], outcomes: readonly EnvelopeOutcome[]): PreparedDecision[] {
+function inLanes(verified: readonly VerifiedSend[], outcomes: readonly EnvelopeOutcome[]): PreparedDecision[] {
   const pauses = new Map<string, Millis>()
-  return admissions.map(({ row, send }, i) => {
+  return verified.map(({ row, send }, i) => {
     const decision = decisionOf(row, outcomes[i]!)
     if (decision.status !== 'queued') return decision
     const pauseMs = Math.max(decision.retryAfterMs, pauses.get(laneOf(send)) ?? 0)

@@ -132,7 +132,7 @@ async function changedMesh(from: Member, { meshId }: World, to: Member) {
   return { envelopeId: send.envelopeId, literal: `\\x${toHex(request)}` }
 }
 
-test('a request is admitted once, however often it is stored', async () => {
+test('a request is accepted once, however often it is stored', async () => {
   await using world = await World.open()
   await using app = await Application.open(world)
   const [ada, ben] = await Member.enterMany(world, 2)
@@ -148,7 +148,7 @@ test('a request is admitted once, however often it is stored', async () => {
   expect(ben.texts).toEqual(['once', 'last'])
 })
 
-test('requests that wait while no broker admits them expire, or are given up if an earlier attempt may have stored them', async () => {
+test('requests that wait while no broker accepts them expire, or are given up if an earlier attempt may have stored them', async () => {
   await using world = await World.open({ PREPARED_SENDS: 'off' })
   await using app = await Application.open(world)
   const [ada, ben] = await Member.enterMany(world, 2)
@@ -228,7 +228,7 @@ test('orders and messages agree after kills of brokers and of the application, w
     }
     if (no % KILL_EVERY !== KILL_EVERY - 1) continue
     await Promise.all(restarts)
-    await world.broker.kill() // in the middle of an admission
+    await world.broker.kill() // while it sends
     restarts.push(world.restart())
   }
   await Promise.all(restarts)

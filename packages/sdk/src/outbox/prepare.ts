@@ -13,7 +13,7 @@ import { postTermsOf, type SendOptions } from './lane.ts'
 /** Like `SendOptions`, without `ifOnline`, because the message is sent later. */
 export type PrepareOptions = Omit<SendOptions, 'ifOnline'> & {
   /**
-   * How long a broker may admit the message, in whole seconds, at most a day. Afterwards, it is refused as `expired`.
+   * How long a broker may accept the message, in whole seconds, at most a day. Afterwards, it is refused as `expired`.
    * Default: a day.
    */
   readonly validSeconds?: number
