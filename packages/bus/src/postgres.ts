@@ -6,8 +6,8 @@
  * of a session, so one channel per mesh would be slow with thousands of meshes.
  */
 import { NOTIFICATION_LENGTH_MAX, openListener } from '@sealpost/pg'
-import type { MeshId, OperatingError } from '@sealpost/std'
-import type { OpenBusTransport } from './bus.ts'
+import type { MeshId } from '@sealpost/std'
+import type { BusTransportEvents, OpenBusTransport } from './bus.ts'
 import { type BusConnection, type BusConnectionEvents, ReconnectingTransport } from './reconnecting-transport.ts'
 
 /** The packet limit: base64 encodes three bytes as four characters. */
@@ -15,54 +15,56 @@ const PACKET_BYTES_MAX = Math.floor(NOTIFICATION_LENGTH_MAX / 4) * 3
 
 export const postgresTopicOf = (meshId: MeshId | null): string => `sealpost_${meshId?.slice(0, 2) ?? 'all'}`
 
+/** `watched`: a channel to listen to on the same connection. */
 export const postgresTransport =
-  (databaseUrl: string): OpenBusTransport =>
-  (events) =>
-    new ReconnectingTransport(
+  (databaseUrl: string, watched?: WatchedChannel): OpenBusTransport =>
+  (events) => {
+    const transport = new ReconnectingTransport(
       {
         packetBytesMax: PACKET_BYTES_MAX,
         topicOf: postgresTopicOf,
-        open: (connectionEvents) => openBusConnection(databaseUrl, 'sealpost bus', connectionEvents),
+        open: (connectionEvents) => openBusConnection(databaseUrl, connectionEvents),
       },
-      events,
+      watched ? watching(events, watched) : events,
     )
+    if (watched) transport.follow([watched.channel])
+    return transport
+  }
 
-export interface ChannelEvents {
+/** A channel that the database itself notifies, without a payload. */
+export interface WatchedChannel {
+  readonly channel: string
+  /** Called on each notification, and when notifications begin to arrive, because earlier ones may have been missed. */
   onNotification(): void
-  /** Called when notifications begin to arrive. Earlier ones may have been missed. */
-  onUp(): void
-  /** Called with an error for the log. The listener reconnects by itself. */
-  onDown(error: OperatingError): void
 }
 
-export interface ChannelListener {
-  readonly isUp: boolean
-  close(): Promise<void>
+/** Opens a connection that only listens to a channel, for a broker whose bus has no connection to Postgres. */
+export function watchChannel(databaseUrl: string, watched: WatchedChannel): { close(): Promise<void> } {
+  const ignore = () => undefined
+  return postgresTransport(
+    databaseUrl,
+    watched,
+  )({ onPacket: ignore, onFollowing: ignore, onUp: ignore, onDown: ignore })
 }
 
-/** Listens to a channel that the database itself notifies, on a separate connection. Ignores payloads. */
-export function listenTo(
-  { databaseUrl, channel, applicationName }: Record<'databaseUrl' | 'channel' | 'applicationName', string>,
-  { onNotification, onUp, onDown }: ChannelEvents,
-): ChannelListener {
-  const transport = new ReconnectingTransport(
-    {
-      packetBytesMax: PACKET_BYTES_MAX,
-      topicOf: () => channel,
-      open: (events) => openBusConnection(databaseUrl, applicationName, events),
+/** Passes the events of the watched channel to its watcher, and all others to the bus. */
+function watching(bus: BusTransportEvents, { channel, onNotification }: WatchedChannel): BusTransportEvents {
+  return {
+    onPacket: (topic, bytes) => (topic === channel ? onNotification() : bus.onPacket(topic, bytes)),
+    onFollowing: (topics) => bus.onFollowing(topics.filter((topic) => topic !== channel)),
+    onUp: () => {
+      bus.onUp()
+      onNotification()
     },
-    { onPacket: onNotification, onFollowing: () => undefined, onUp, onDown },
-  )
-  transport.follow([channel])
-  return transport
+    onDown: (error) => bus.onDown(error),
+  }
 }
 
 async function openBusConnection(
   databaseUrl: string,
-  applicationName: string,
   { onPacket, onClosed }: BusConnectionEvents,
 ): Promise<BusConnection> {
-  const listener = await openListener(databaseUrl, applicationName, {
+  const listener = await openListener(databaseUrl, 'sealpost bus', {
     onNotification: (channel, payload) => onPacket(channel, bytesOf(payload)),
     onClosed,
   })

@@ -111,11 +111,10 @@ export interface CellShare {
 }
 
 /**
- * The database connections of a broker: one each for writing messages, writing entries, claims, hints and
- * notifications of prepared sends; three for lookups; two each for operators, attachments, history, pages of history and
- * long replies.
+ * The database connections of a broker: one each for writing messages, writing entries, claims and hints; three for
+ * lookups; two each for operators, attachments, history, pages of history and long replies.
  */
-export const CONNECTIONS_PER_BROKER = 18
+export const CONNECTIONS_PER_BROKER = 17
 const DAY_SECONDS = 86_400
 const GB = 1e9
 /** The maximum use of a disk, which leaves room for a late vacuum or a mesh that moves in. */

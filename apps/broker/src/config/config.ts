@@ -352,8 +352,7 @@ export const settings = {
   PREPARED_SENDS: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
-    meaning:
-      'send the messages that applications store with `sealpost.send` in their own transactions; this uses one more connection to the database',
+    meaning: 'send the messages that applications store with `sealpost.send` in their own transactions',
   }),
   ...historySettings,
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {

@@ -3,7 +3,7 @@
  * signatures, sends the envelopes as sessions that only send, and stores the decisions. An envelope whose outcome is
  * unknown is sent again under the same id, and the ledger recognizes it.
  */
-import { type ChannelListener, listenTo } from '@sealpost/bus/postgres'
+import type { WatchedChannel } from '@sealpost/bus/postgres'
 import type { Driver } from '@sealpost/driver'
 import { type PreparedSend, readPreparedSend } from '@sealpost/identity'
 import { NativeSignatures } from '@sealpost/identity/native-signatures'
@@ -59,17 +59,26 @@ const BREATH_EVERY = 16
 
 const EMPTY: PreparedBacklog = { waiting: 0, oldestMs: 0, dueInMs: null }
 
+/** Reports that a transaction with prepared sends has committed. The bus listens for it before the engine exists. */
+export class PreparedSignal {
+  heard: () => void = () => undefined
+
+  /** Returns the channel to watch; null if the setting is off. */
+  channelFor({ PREPARED_SENDS }: Config): WatchedChannel | null {
+    return PREPARED_SENDS === 'on' ? { channel: PREPARED_CHANNEL, onNotification: () => this.heard() } : null
+  }
+}
+
 /** Starts to look for prepared sends if the setting is on. */
-export function openPreparedSends(config: Config, parts: Parts): { stop(): Promise<void> } {
+export function openPreparedSends(config: Config, signal: PreparedSignal, parts: Parts): { stop(): Promise<void> } {
   if (config.PREPARED_SENDS === 'off') return { stop: () => Promise.resolve() }
-  return new PreparedSends(config, parts)
+  return new PreparedSends(config, signal, parts)
 }
 
 class PreparedSends {
   readonly #parts: Parts
   readonly #dedupeMs: Millis
   readonly #signatures = new NativeSignatures()
-  readonly #listener: ChannelListener
   readonly #counts = { stored: 0, refused: 0, inDoubt: 0, retried: 0 }
   #backlog: PreparedBacklog = EMPTY
   #timer: ReturnType<typeof setTimeout> | undefined
@@ -80,25 +89,18 @@ class PreparedSends {
   #forgotAtMs = Number.NEGATIVE_INFINITY
   #hasFailed = false
 
-  constructor({ DATABASE_URL, DEDUPE_MS }: Config, parts: Parts) {
+  constructor({ DEDUPE_MS }: Config, signal: PreparedSignal, parts: Parts) {
     this.#parts = parts
     this.#dedupeMs = DEDUPE_MS
     this.#observe()
-    this.#listener = listenTo(
-      { databaseUrl: DATABASE_URL, channel: PREPARED_CHANNEL, applicationName: 'sealpost prepared' },
-      {
-        onNotification: () => this.#look(),
-        onUp: () => this.#look(),
-        onDown: (error) => parts.log.warn('prepared.listener_down', errorFields(error)),
-      },
-    )
+    signal.heard = () => this.#look()
     this.#look()
   }
 
   async stop(): Promise<void> {
     this.#isStopped = true
     clearTimeout(this.#timer)
-    await Promise.all([this.#listener.close(), this.#running])
+    await this.#running
   }
 
   #look(): void {

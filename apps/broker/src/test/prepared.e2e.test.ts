@@ -133,7 +133,7 @@ async function changedMesh(from: Member, { meshId }: World, to: Member) {
 }
 
 test('a request is accepted once, however often it is stored', async () => {
-  await using world = await World.open()
+  await using world = await World.open({ BUS: 'memory' }) // listens on a connection of its own
   await using app = await Application.open(world)
   const [ada, ben] = await Member.enterMany(world, 2)
   const message = await prepareSend(ada.peer, keyOf(ben.place), 'once')

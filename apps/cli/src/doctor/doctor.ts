@@ -393,7 +393,7 @@ async function connections(db: Database): Promise<Found> {
   const { connections: used, connectionsMax, ownConnections } = await readDatabaseStats(db)
   const detail = `${used} of ${connectionsMax} connections are in use, ${ownConnections} of them by Sealpost`
   if (used <= CONNECTIONS_SHARE_MAX * connectionsMax) return ok(detail)
-  return warning(`${detail}: a broker holds up to 18; run fewer, larger brokers, or raise max_connections`)
+  return warning(`${detail}: a broker holds up to 17; run fewer, larger brokers, or raise max_connections`)
 }
 
 async function statements(db: Database): Promise<Found> {
