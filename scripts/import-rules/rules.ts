@@ -245,6 +245,7 @@ export const WORD_RULES: readonly WordRule[] = [
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
       'vitest.config.ts',
+      'docs/examples/order-service.ts',
       'scripts/',
       'apps/bench/',
       'apps/loadtest/',
