@@ -53,6 +53,8 @@ const FORGET_EVERY_MS: Millis = 60_000
 /** The pause after a statement that failed. */
 const FAILED_MS: Millis = 1_000
 const PAUSE_BASE_MS: Millis = 100
+/** The pause of a sender that exceeds its rate. A round's rows in this time are more than the default rate. */
+const PACED_MS: Millis = 250
 const PAUSE_MAX_MS: Millis = 30_000
 /** The number of signatures to verify before other work gets a turn. */
 const BREATH_EVERY = 16
@@ -266,9 +268,9 @@ function decisionOf(row: TakenSend, outcome: EnvelopeOutcome): PreparedDecision 
   const { code } = outcome
   if (!refusal(code).isRetryable) return refused(row, code)
   const isInDoubt = doubtMs !== null || code === 'unavailable'
-  const backOffMs = PACED.has(code) ? 0 : Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(attempts, 10))
+  const backOffMs = PACED.has(code) ? PACED_MS : Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(attempts, 10))
   return { id, status: 'queued', code, retryAfterMs: Math.max(outcome.retryAfterMs, backOffMs), isInDoubt }
 }
 
-/** Refusals whose retry-after is exact, or that follow from another envelope's refusal. */
+/** Refusals that end soon: of the rate, or because of another envelope's refusal. */
 const PACED: ReadonlySet<string> = new Set(['rate_limited', 'out_of_sequence'])

@@ -148,6 +148,28 @@ test('a request is accepted once, however often it is stored', async () => {
   expect(ben.texts).toEqual(['once', 'last'])
 })
 
+test('a broker without the rights reports it once, and continues when it has them', async () => {
+  await using world = await World.open()
+  await using app = await Application.open(world)
+  const [ada, ben] = await Member.enterMany(world, 2)
+  const messages = [
+    await prepareSend(ada.peer, keyOf(ben.place), 'first'),
+    await prepareSend(ada.peer, keyOf(ben.place), 'second'),
+  ] as const
+  const { prefix } = inject('sealpostTestRoles')
+  const change = (statement: string) => world.db.run((sql) => sql.unsafe(`${statement} ${prefix}_broker`))
+  await change('revoke execute on function take_prepared_sends(integer, interval) from')
+  await app.send(messages[0])
+  const failures = () => world.broker.log.filter(({ event }) => event === 'prepared.failed')
+  await until('the broker reports it', () => failures().length > 0)
+  await ada.peer.send(keyOf(ben.place), 'over the socket')
+  await change('grant execute on function take_prepared_sends(integer, interval) to')
+  await app.send(messages[1])
+  await until('all arrived', () => ben.texts.length === 3)
+  expect(ben.texts).toEqual(['over the socket', 'first', 'second'])
+  expect(failures()).toMatchObject([{ code: 'db_refused', message: expect.stringContaining('permission denied') }])
+})
+
 test('requests that wait while no broker accepts them expire, or are given up if an earlier attempt may have stored them', async () => {
   await using world = await World.open({ PREPARED_SENDS: 'off' })
   await using app = await Application.open(world)
@@ -186,6 +208,20 @@ test('a message can be prepared without a broker, and opens after its recipient 
   const ben = await Member.enter(world, next, { formerBoxKeys: [place.identity.box] })
   await until('it arrived', () => ben.texts.length > 0)
   expect(ben.texts).toEqual(['sealed to the former key'])
+})
+
+test('messages of a sender that exceeds its rate wait, and arrive in order', async () => {
+  await using world = await World.open({ LIMITS: 'on', RATE_PER_SECOND: '200', RATE_BURST: '20' })
+  await using app = await Application.open(world)
+  const [ada, ben] = await Member.enterMany(world, 2)
+  const numbers = Array.from({ length: 100 }, (_, no) => String(no))
+  const messages: PreparedMessage[] = []
+  for (const number of numbers) messages.push(await prepareSend(ada.peer, keyOf(ben.place), number))
+  await app.run(`begin; ${messages.map(({ literal }) => `select sealpost.send('${literal}')`).join('; ')}; commit`)
+  await until('all arrived', () => ben.texts.length >= numbers.length)
+  expect(ben.texts).toEqual(numbers)
+  expect(await app.decided(messages.at(-1)!)).toBe('stored')
+  expect(await world.broker.metric('sealpost_prepared_retried_total')).toBeGreaterThan(0)
 })
 
 const TRANSACTIONS = 60
