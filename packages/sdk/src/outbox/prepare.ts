@@ -36,14 +36,8 @@ const DAY_SECONDS = PREPARED_LIFETIME_MS_MAX / 1000
  * Seals and signs a message for `select sealpost.send(…)`. Needs no connection if the recipient's key is known. The
  * message has no order relative to messages of `peer.send`. Messages that are prepared for one recipient arrive in the
  * order of the calls of `sealpost.send`, if these run in one transaction or one after another.
- *
  * @throws SealpostError `body_too_large`, `key_refused`, and the errors of `Peer.lookupKey`
- * @example
- * const { request } = await prepareSend(peer, ben, 'Order 7 is paid')
- * await sql.begin(async (tx) => {
- *   await tx`update orders set is_paid = true where id = 7`
- *   await tx`select sealpost.send(${request})`
- * })
+ * @example const { request } = await prepareSend(peer, ben, 'order 7 is paid') // then: select sealpost.send($1)
  */
 export async function prepareSend(
   peer: Peer,
