@@ -60,8 +60,11 @@ async function startDev(): Promise<Dev> {
   return dev
 }
 
-async function runExample(name: string): Promise<{ code: number | null; output: string }> {
-  const child = program(join(EXAMPLES, name))
+async function runExample(
+  name: string,
+  env: Record<string, string> = {},
+): Promise<{ code: number | null; output: string }> {
+  const child = program(join(EXAMPLES, name), env)
   let output = ''
   for (const stream of [child.stdout!, child.stderr!]) stream.on('data', (bytes) => (output += String(bytes)))
   await once(child, 'close')
@@ -70,15 +73,18 @@ async function runExample(name: string): Promise<{ code: number | null; output: 
 
 const passwordOf = async () => (await readFile(join(folder, '.sealpost/postgres/password'), 'utf8')).trim()
 
-/** Opens the database at the printed URL. */
-async function databaseOf({ output }: Dev): Promise<Database> {
+/** Returns the printed URL of the database. */
+async function databaseUrlOf({ output }: Dev): Promise<string> {
   const words = /psql (".*")/.exec(output())![1]!
   const shell = spawn('sh', ['-c', `printf %s ${words}`], { cwd: folder, stdio: ['ignore', 'pipe', 'inherit'] })
   let url = ''
   shell.stdout!.on('data', (bytes) => (url += String(bytes)))
   await once(shell, 'close')
-  return openDatabase(url, { connections: 1 })
+  return url
 }
+
+const databaseOf = async (running: Dev): Promise<Database> =>
+  openDatabase(await databaseUrlOf(running), { connections: 1 })
 
 /** Returns the number of queued messages, once settles are committed. */
 async function countLeft(db: Database): Promise<number> {
@@ -98,6 +104,10 @@ const authorityOf = async () => {
 
 const HELLO = 'alice: Are you there?\n'
 const SENT = 'recipient online: true\nPlease pay.\nconfirmed, signed by the recipient: true\n'
+const ORDER = `shop: new row for relation "orders" violates check constraint "orders_item_check"
+warehouse: pack one chair
+shop: ordered one chair
+`
 const STATE = 'then: topic is tea\nsince: topic is coffee\n'
 
 test('the example works on each run and on any port, and leaves an empty queue', async () => {
@@ -111,6 +121,8 @@ test('the example works on each run and on any port, and leaves an empty queue',
     for (let run = 1; run <= 2; run++) expect(await runExample('hello.ts')).toEqual({ code: 0, output: HELLO })
     expect(await runExample('state.ts')).toEqual({ code: 0, output: STATE })
     expect(await runExample('sent.ts')).toEqual({ code: 0, output: SENT })
+    const env = { DATABASE_URL: await databaseUrlOf(running) }
+    expect(await runExample('order-service.ts', env)).toEqual({ code: 0, output: ORDER })
     const db = await databaseOf(running)
     expect(await countLeft(db)).toBe(0)
     await db.close()

@@ -171,7 +171,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   vite: ['packages/console/src/build.ts'],
   vitepress: ['apps/docs/'],
   pino: ['apps/broker/src/telemetry/log.ts'],
-  postgres: ['packages/pg/', 'packages/queue/', 'packages/bus/', 'apps/loadtest/'],
+  postgres: ['packages/pg/', 'packages/queue/', 'packages/bus/', 'apps/loadtest/', 'docs/examples/order-service.ts'],
 }
 
 /** Dependencies that are declared but not imported. */
@@ -245,6 +245,7 @@ export const WORD_RULES: readonly WordRule[] = [
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
       'vitest.config.ts',
+      'docs/examples/order-service.ts',
       'scripts/',
       'apps/bench/',
       'apps/loadtest/',

@@ -24,6 +24,7 @@ import { openDriver } from './driver.ts'
 import { openHistory } from './history/start.ts'
 import { openApi } from './http/api.ts'
 import { discoveryOf } from './http/discovery.ts'
+import { openPreparedSends, PreparedSignal } from './prepared/prepared-sends.ts'
 import { type AdmissionLimits, authorityWith } from './server/admission.ts'
 import { helloOf } from './server/connection.ts'
 import { Intakes } from './server/intake.ts'
@@ -70,7 +71,8 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const { queue, authenticator } = members
   const traces = await Traces.open(config)
   const metrics = new Metrics(traces)
-  const bus = openBus(config, { shard, incarnation, log, metrics })
+  const prepared = new PreparedSignal()
+  const bus = openBus(config, { shard, incarnation, log, metrics, watched: prepared.channelFor(config) })
   const spaceHints = new SpaceHints(bus)
   const timed = metrics.timed.bind(metrics)
   const driver = openDriver(
@@ -110,6 +112,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   if (config.DEMO === 'on') withDemo(app, await openDemo())
   const { overload, ...overloadWatch } = watchOverload(config, { driver, log, metrics, asking: databases.asking })
   const server = serve({ driver, log, ...servingParts({ app, overload, metrics, traces }) }, socketOptions)
+  const preparedSends = openPreparedSends(config, prepared, { driver, queue, db: databases.asking, log, metrics })
   const certificate = watchPort(config, { tls, server, log, metrics })
   const self = { shard, keys, port: server.port }
   const shards = new ShardTable(config, self, { db: databases.asking, origin, bus, log, metrics, ...placing(driver) })
@@ -124,7 +127,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     for (const watching of [watch, origin, overloadWatch, certificate]) watching?.stop()
     await shards.leave()
     server.refuseNewClients()
+    const preparedEnded = preparedSends.stop()
     await endSessions()
+    await preparedEnded
     await api.ended().then(history.stop)
     await server.stop()
     await attachments.close()

@@ -29,6 +29,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     group: async () => (await import('./members/group.ts')).groupCommand,
     pool: async () => (await import('./members/group.ts')).poolCommand,
     request: async () => (await import('./messages/send.ts')).requestCommand,
+    prepare: async () => (await import('./messages/prepare.ts')).prepareCommand,
     listen: async () => (await import('./messages/listen.ts')).listenCommand,
     sent: async () => (await import('./messages/sent.ts')).sentCommand,
     why: async () => (await import('./messages/sent.ts')).whyCommand,

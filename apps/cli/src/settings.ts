@@ -22,6 +22,7 @@ export interface Settings {
   /** The logins that `db prepare` creates. */
   readonly adminDatabaseUrl: () => string | undefined
   readonly brokerDatabaseUrl: () => string | undefined
+  readonly senderDatabaseUrl: () => string | undefined
   readonly cellsFile: () => string
   /** Child programs' environment, without the passphrase. */
   readonly environment: EnvironmentVariables
@@ -54,6 +55,11 @@ export const variables = [
     name: 'BROKER_DATABASE_URL',
     meaning:
       'the URL with which a broker connects to the same database, for `db prepare`; or set BROKER_DATABASE_URL_FILE',
+  },
+  {
+    name: 'SENDER_DATABASE_URL',
+    meaning:
+      'the URL with which an application that calls `sealpost.send` connects to the same database, for `db prepare`; or set SENDER_DATABASE_URL_FILE',
   },
   {
     name: 'SEALPOST_ADMIN_URL',
@@ -93,6 +99,7 @@ export function readSettings(environment: EnvironmentVariables = process.env): S
     operatorDatabaseUrl: () => findUrl(environment, 'ADMIN_DATABASE_URL') ?? databaseUrlOf(environment),
     adminDatabaseUrl: () => findUrl(environment, 'ADMIN_DATABASE_URL'),
     brokerDatabaseUrl: () => findUrl(environment, 'BROKER_DATABASE_URL'),
+    senderDatabaseUrl: () => findUrl(environment, 'SENDER_DATABASE_URL'),
     cellsFile: () => cellsFileOf(environment),
     passphrase: environment.SEALPOST_PASSPHRASE,
     environment: { ...environment, SEALPOST_PASSPHRASE: undefined },
@@ -140,7 +147,7 @@ export function environmentForExec(
   return Object.fromEntries(Object.entries(environment).filter(([name]) => isPassed(name)))
 }
 
-type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL'
+type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL' | 'SENDER_DATABASE_URL'
 
 /** Returns the database URL. @throws OperatingError `usage`, without the value, which contains a password */
 function databaseUrlOf(environment: EnvironmentVariables): string {

@@ -16,6 +16,7 @@ import { clockMs } from '@sealpost/sdk'
 import type { Millis } from '@sealpost/std'
 import { Option } from 'commander'
 import type { Drill, DrillCheck } from './drill.ts'
+import { type OrderResult, OrderTraffic, orderCheck } from './order-traffic.ts'
 import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
 export interface FailoverOptions extends TrafficOptions {
@@ -24,6 +25,8 @@ export interface FailoverOptions extends TrafficOptions {
   readonly losesBroker?: boolean
   /** How brokers find the promoted server: by a redirected address, or a URL with both servers. */
   readonly address: 'moved' | 'several'
+  /** Whether an application also sends messages in its own transactions. */
+  readonly orders?: boolean
 }
 
 interface FailoverResult extends TrafficResult {
@@ -34,6 +37,7 @@ interface FailoverResult extends TrafficResult {
   /** The number of messages that peers resent because of the restored database. */
   readonly resends: number
   readonly peersTold: number
+  readonly orders: OrderResult | null
   /** The time from the promotion to the first acknowledgement. */
   readonly firstAckMs: Millis
   /** The time from the promotion until every sender had an acknowledgement. */
@@ -69,7 +73,9 @@ export const failoverDrill: Drill<FailoverOptions> = {
             .default('moved'),
         ),
       { brokers: 3, brokersMin: 1, peers: 60, peersMin: 2, rate: 600 },
-    ).option('--loses-broker', 'kill a broker together with the primary; the others then start a new incarnation'),
+    )
+      .option('--orders', 'also run an application that sends messages in its own transactions')
+      .option('--loses-broker', 'kill a broker together with the primary; the others then start a new incarnation'),
   run: async (options, teardown) => {
     const result = await drillFailover(options, teardown)
     return { result, checks: checksOf(options, result) }
@@ -91,13 +97,16 @@ function checksOf(options: FailoverOptions, result: FailoverResult): DrillCheck[
       `${times}; the promotion ended ${killToPromotedMs} ms after the kill`,
     ],
     deliveryCheck(result.sent, result),
+    ...(result.orders ? [orderCheck(result.orders)] : []),
   ]
 }
 
 export async function drillFailover(options: FailoverOptions, teardown: Teardown): Promise<FailoverResult> {
   const site = await ReplicatedSite.open(options, teardown)
   const traffic = await PairTraffic.open(options.peers, site, teardown)
+  const orders = options.orders ? await OrderTraffic.open(site.brokers[0]!, site.databaseUrl, teardown) : null
   traffic.begin(options.rate)
+  orders?.begin()
   await Bun.sleep(CALM_MS)
   const ackedBeyondStandby = options.replication === 'asynchronous' ? await cutOffStandby(site, traffic) : 0
   const killedAtMs = clockMs()
@@ -111,6 +120,7 @@ export async function drillFailover(options: FailoverOptions, teardown: Teardown
   await Bun.sleep(OBSERVED_MS)
   return {
     ...(await traffic.finish()),
+    orders: orders && (await orders.finish()),
     ackedBeyondStandby,
     brokerExits: site.exits,
     resends: traffic.total(({ reoffered }) => reoffered),
@@ -176,6 +186,10 @@ class ReplicatedSite {
 
   get database(): Database {
     return this.#parts.database
+  }
+  /** The URL that leads to the current primary. */
+  get databaseUrl(): string {
+    return this.#parts.databaseUrl
   }
 
   cutOffStandby(): void {

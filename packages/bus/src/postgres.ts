@@ -7,7 +7,7 @@
  */
 import { NOTIFICATION_LENGTH_MAX, openListener } from '@sealpost/pg'
 import type { MeshId } from '@sealpost/std'
-import type { OpenBusTransport } from './bus.ts'
+import type { BusTransportEvents, OpenBusTransport } from './bus.ts'
 import { type BusConnection, type BusConnectionEvents, ReconnectingTransport } from './reconnecting-transport.ts'
 
 /** The packet limit: base64 encodes three bytes as four characters. */
@@ -15,17 +15,50 @@ const PACKET_BYTES_MAX = Math.floor(NOTIFICATION_LENGTH_MAX / 4) * 3
 
 export const postgresTopicOf = (meshId: MeshId | null): string => `sealpost_${meshId?.slice(0, 2) ?? 'all'}`
 
+/** `watched`: a channel to listen to on the same connection. */
 export const postgresTransport =
-  (databaseUrl: string): OpenBusTransport =>
-  (events) =>
-    new ReconnectingTransport(
+  (databaseUrl: string, watched?: WatchedChannel): OpenBusTransport =>
+  (events) => {
+    const transport = new ReconnectingTransport(
       {
         packetBytesMax: PACKET_BYTES_MAX,
         topicOf: postgresTopicOf,
         open: (connectionEvents) => openBusConnection(databaseUrl, connectionEvents),
       },
-      events,
+      watched ? watching(events, watched) : events,
     )
+    if (watched) transport.follow([watched.channel])
+    return transport
+  }
+
+/** A channel that the database itself notifies, without a payload. */
+export interface WatchedChannel {
+  readonly channel: string
+  /** Called on each notification, and when notifications begin to arrive, because earlier ones may have been missed. */
+  onNotification(): void
+}
+
+/** Opens a connection that only listens to a channel, for a broker whose bus has no connection to Postgres. */
+export function watchChannel(databaseUrl: string, watched: WatchedChannel): { close(): Promise<void> } {
+  const ignore = () => undefined
+  return postgresTransport(
+    databaseUrl,
+    watched,
+  )({ onPacket: ignore, onFollowing: ignore, onUp: ignore, onDown: ignore })
+}
+
+/** Passes the events of the watched channel to its watcher, and all others to the bus. */
+function watching(bus: BusTransportEvents, { channel, onNotification }: WatchedChannel): BusTransportEvents {
+  return {
+    onPacket: (topic, bytes) => (topic === channel ? onNotification() : bus.onPacket(topic, bytes)),
+    onFollowing: (topics) => bus.onFollowing(topics.filter((topic) => topic !== channel)),
+    onUp: () => {
+      bus.onUp()
+      onNotification()
+    },
+    onDown: (error) => bus.onDown(error),
+  }
+}
 
 async function openBusConnection(
   databaseUrl: string,

@@ -43,6 +43,12 @@ export {
   type StreamPosition,
 } from './envelope/inner-header.ts'
 export {
+  PREPARED_LIFETIME_MS_MAX,
+  type PreparedSend,
+  readPreparedSend,
+  signPreparedSend,
+} from './envelope/prepared-send.ts'
+export {
   checkShardCertificate,
   type EnrolmentFields,
   isExposed,

@@ -132,6 +132,7 @@ export const STAYS: ReadonlySet<string> = new Set([
   'mesh', // each cell has its own row, which records where the mesh lives
   'mesh_move',
   'mesh_pin', // names a shard of this cell
+  'prepared_send', // belongs to the transactions of applications on this database
   'admin_token', // lists who may operate this cell
   'admin_audit', // lists the changes that operators made in this cell
 ])

@@ -34,6 +34,7 @@ test('several callers at once create tables, roles and logins, and a repeat chan
     const logins = [
       { role: 'broker', url: urlOf('broker', password) },
       { role: 'admin', url: urlOf('operator', password) },
+      { role: 'sender', url: urlOf('shop', password) },
     ] as const
     await Promise.all([prepareDatabase(server.url, logins), prepareDatabase(server.url, logins)])
     expect(await sqlstateOf(logins[0].url, 'select from message_queue')).toBe('done')
@@ -41,6 +42,8 @@ test('several callers at once create tables, roles and logins, and a repeat chan
     expect(await sqlstateOf(logins[0].url, "insert into mesh values (gen_random_uuid(), 'mine')")).toBe('42501')
     expect(await sqlstateOf(logins[1].url, "insert into mesh values (gen_random_uuid(), 'home')")).toBe('done')
     expect(await sqlstateOf(logins[1].url, 'drop table message_queue')).toBe('42501')
+    expect(await sqlstateOf(logins[2].url, "select sealpost.send('')")).toBe('SP400')
+    expect(await sqlstateOf(logins[2].url, 'select from public.prepared_send')).toBe('42501')
   }
   await expect(openDatabase(urlOf('broker', 'first: pass/word@'), unhurried)).rejects.toThrow('refused the password')
 })

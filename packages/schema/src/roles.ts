@@ -1,7 +1,7 @@
 /**
  * Defines the privileges of the database roles, which have no logins of their own: `_owner` runs migrations, `_broker`
  * is for brokers, `_admin` is for `sealpost dead` and for enrolling first members, `_monitor` may count rows, `_backup`
- * may read everything. A login becomes a member of one of them. So a compromised broker can't change a stored envelope
+ * may read everything, `_sender` is for applications that store prepared sends. A login becomes a member of one of them. So a compromised broker can't change a stored envelope
  * or its sender, read the envelopes of dead letters, drop, truncate or alter a table, or reset a sequence.
  *
  * An embedded server needs no roles: the user who runs it owns its files anyway, and one of them contains the password
@@ -16,6 +16,7 @@ const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_holder, lease_until, attempts,
 /** All columns except envelopes and users' texts. */
 const DEAD_LETTER_COLUMNS_READ =
   'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id, bytes'
+const PREPARED_COLUMNS_COUNTED = 'id, mesh_id, queued_at, expires_at, due_at, attempts, status, code, decided_at'
 
 type Grants = Readonly<Record<string, string>>
 
@@ -51,6 +52,7 @@ const BROKER: Grants = {
   cluster: 'select',
   shard: 'select, insert, update, delete',
   mesh_pin: 'select',
+  prepared_send: 'select, delete, update (due_at, attempts, doubt_since, status, code, decided_at, request)',
 }
 
 const ADMIN: Grants = {
@@ -75,6 +77,7 @@ const ADMIN: Grants = {
   space: 'select (mesh_id, space_id, owner, history_for, kept_since, keep_seconds, keep_bytes, last_at, entries, entry_bytes, history_bytes)', // biome-ignore format: one thing
   snapshot: 'select',
   attachment: 'select (mesh_id, bytes, completed_at)',
+  prepared_send: `select (${PREPARED_COLUMNS_COUNTED})`,
 }
 
 /** Grants access to numbers and times only: no keys, envelopes or users' texts. */
@@ -91,6 +94,7 @@ const MONITOR: Grants = {
   cluster: 'select',
   space: 'select (mesh_id, space_id, last_seq, last_at, entries, entry_bytes, history_bytes)',
   snapshot: 'select (mesh_id, space_id, seq, at, entries, bytes, done_at)',
+  prepared_send: `select (${PREPARED_COLUMNS_COUNTED})`,
 }
 
 /** Functions that create and drop daily partitions of the history. A broker can drop only expired ones. */
@@ -104,7 +108,12 @@ const ORIGIN_JOBS = [
   'attest_origin(uuid, uuid, boolean, double precision)',
 ]
 
-const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
+/** Functions of the schema `sealpost`, which are all that an application may use. */
+const SENDER_FUNCTIONS = ['sealpost.send(bytea)', 'sealpost.sent_status(uuid)']
+/** The function that leases prepared sends to a broker. */
+const TAKE_PREPARED = 'take_prepared_sends(integer, interval)'
+
+const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup', 'sender'] as const
 
 /**
  * Returns the statements that create or update the roles. Run them in the database as a superuser after every
@@ -112,7 +121,7 @@ const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
  */
 export function roleStatements(prefix = 'sealpost'): string[] {
   const all = ROLES.map((name) => `${prefix}_${name}`)
-  const [owner, broker, admin, monitor, backup] = all as [string, string, string, string, string]
+  const [owner, broker, admin, monitor, backup, sender] = all as [string, string, string, string, string, string]
   return [
     ...all.map(create),
     onDatabase(`revoke all on database %I from public`),
@@ -137,6 +146,11 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     `grant execute on function ${HISTORY_JOBS} to ${broker}`,
     `grant execute on function note_origin(boolean), database_origin(), attest_origin(uuid, uuid, boolean, double precision) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
+    `revoke all on schema sealpost from public, ${sender}`,
+    `revoke all on function ${SENDER_FUNCTIONS}, ${TAKE_PREPARED} from public`,
+    `grant usage on schema sealpost to ${sender}`,
+    `grant execute on function ${SENDER_FUNCTIONS} to ${sender}`,
+    `grant execute on function ${TAKE_PREPARED} to ${broker}`,
     `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // shows the session whose snapshot slows the queue
   ]
 }
@@ -158,6 +172,8 @@ const handOver = (owner: string) => `do $$ declare what record; begin
   ${ORIGIN_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
   alter function refuse_while_moving() owner to ${owner};
   ${HISTORY_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
+  alter schema sealpost owner to ${owner};
+  ${[...SENDER_FUNCTIONS, TAKE_PREPARED].map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
 end $$`
 
 /** Grants the right to read everything for a dump, and to start and stop a backup of the files. */
@@ -170,9 +186,9 @@ const reading = (role: string) => [
 const granted = (grants: Grants, role: string) =>
   Object.entries(grants).map(([table, rights]) => `grant ${rights} on ${table} to ${role}`)
 
-/** The login of a broker or another account. */
+/** The login of a broker, an operator or an application. */
 export interface RoleLogin {
-  readonly role: 'broker' | 'admin'
+  readonly role: 'broker' | 'admin' | 'sender'
   /** The URL, with user and password of the login. */
   readonly url: string
 }

@@ -48,6 +48,7 @@ test('every primary key and index begins with mesh_id, except in tables outside 
     'message_queue',
     'peer_group',
     'pool',
+    'prepared_send',
     'sender_mark',
     'session',
     'shard',
@@ -58,7 +59,7 @@ test('every primary key and index begins with mesh_id, except in tables outside 
     'space_grant',
     'state_entry',
   ])
-  const ofNoMesh = ['cluster', 'shard', 'admin_audit', 'admin_token']
+  const ofNoMesh = ['cluster', 'shard', 'admin_audit', 'admin_token', 'prepared_send']
   const strays = all.filter((entry) => !ofNoMesh.includes(entry.table) && entry.columns[0] !== 'mesh_id')
   expect(strays).toEqual([])
 })

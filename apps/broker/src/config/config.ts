@@ -349,6 +349,11 @@ export const settings = {
     unit: 'rows',
     meaning: 'report a problem if the hot tables have more dead rows than this',
   }),
+  PREPARED_SENDS: setting(onOff, {
+    fallback: 'on',
+    unit: 'on or off',
+    meaning: 'send the messages that applications store with `sealpost.send` in their own transactions',
+  }),
   ...historySettings,
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {
     fallback: 'info',

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { BatchingBus, type Bus, MemoryHub, type OpenBusTransport } from '@sealpost/bus'
 import { natsTransport } from '@sealpost/bus/nats'
-import { postgresTransport } from '@sealpost/bus/postgres'
+import { postgresTransport, type WatchedChannel, watchChannel } from '@sealpost/bus/postgres'
 import { type MeshId, OperatingError, type ShardId } from '@sealpost/std'
 import type { Config } from '../config/config.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
@@ -13,10 +13,13 @@ interface Parts {
   readonly shard: ShardId
   readonly log: Log
   readonly metrics: Metrics
+  /** A channel of the database to listen to, also if the bus is not in the database. */
+  readonly watched: WatchedChannel | null
 }
 
 /** Opens the bus, which connects in the background. Until then, deliveries from other shards wait for polls. */
 export function openBus(config: Config, parts: Parts): Bus {
+  const { watched } = parts
   const kind = config.BUS === 'auto' ? (config.NATS_URL.length > 0 ? 'nats' : 'postgres') : config.BUS
   const bus = kind === 'memory' ? new MemoryHub().join(parts.shard) : onWire(wireOf(kind, config, parts), parts)
   const { counters } = bus
@@ -30,15 +33,16 @@ export function openBus(config: Config, parts: Parts): Bus {
     bus_packets_dropped: ['bus packets dropped because no shard of this cluster sent them', () => counters.invalid],
   })
   parts.metrics.show({ bus_up: ['1 while this shard is connected to the bus, otherwise 0', () => Number(bus.isUp)] })
-  return sharedBus(bus)
+  const watch = watched && kind !== 'postgres' ? watchChannel(config.DATABASE_URL, watched) : null
+  return sharedBus(bus, () => watch?.close())
 }
 
 /**
  * Returns the transport. NATS servers can be shared by clusters, which differ by database. @throws OperatingError
  * `credentials_unreadable`
  */
-function wireOf(kind: 'postgres' | 'nats', config: Config, { incarnation }: Parts): OpenBusTransport {
-  if (kind === 'postgres') return postgresTransport(config.DATABASE_URL)
+function wireOf(kind: 'postgres' | 'nats', config: Config, { incarnation, watched }: Parts): OpenBusTransport {
+  if (kind === 'postgres') return postgresTransport(config.DATABASE_URL, watched ?? undefined)
   const path = config.NATS_CREDENTIALS_FILE
   const credentials = path === '' ? {} : { credentials: credentialsIn(path) }
   return natsTransport({ urls: config.NATS_URL, cluster: incarnation, ...credentials })
@@ -61,7 +65,7 @@ function onWire(open: OpenBusTransport, { shard, log }: Parts): Bus {
   })
 }
 
-export function sharedBus(bus: Bus): Bus {
+export function sharedBus(bus: Bus, closed: () => unknown = () => undefined): Bus {
   const counts = new Map<MeshId, number>()
   const change = (meshId: MeshId, by: number): number => {
     const count = (counts.get(meshId) ?? 0) + by
@@ -85,6 +89,8 @@ export function sharedBus(bus: Bus): Bus {
       if (change(meshId, -1) === 0) bus.unfollow(meshId)
     },
     subscribe: (listener) => bus.subscribe(listener),
-    close: () => bus.close(),
+    close: async () => {
+      await Promise.all([bus.close(), closed()])
+    },
   }
 }

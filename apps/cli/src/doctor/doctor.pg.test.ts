@@ -45,6 +45,7 @@ test('a healthy database has no fault', async () => {
     'dead rows',
     'snapshots',
     'moves',
+    'prepared',
     'indexes',
   ]
   expect(Object.keys(checks)).toEqual([...names, 'claim plan', 'pooler', 'encryption', 'connections', 'statements'])
@@ -62,6 +63,17 @@ test('each fault is named with its remedy', async () => {
     /the primary key of message_queue.*member_peer_key|member_peer_key.*the primary key of message_queue/,
   )
   expect(checks['claim plan']).toMatchObject({ outcome: 'failed' })
+})
+
+test('prepared sends that no broker takes are reported', async () => {
+  expect((await examine()).checks.prepared).toMatchObject({ outcome: 'ok', detail: '0 prepared sends are waiting' })
+  await db.run(
+    (sql) => sql`insert into prepared_send (mesh_id, sender, recipient, priority, envelope_id, queued_at, expires_at)
+      values (gen_random_uuid(), '', '', 1, gen_random_uuid(), now() - interval '90 seconds', now() + interval '1 hour')`,
+  )
+  const { outcome, detail } = (await examine()).checks.prepared!
+  expect(outcome).toBe('warning')
+  expect(detail).toMatch(/^1 prepared sends are waiting, the oldest for 9\d s: .*PREPARED_SENDS=on/)
 })
 
 test("the server's own statement times are reported if it records them", async () => {

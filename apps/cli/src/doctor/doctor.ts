@@ -10,7 +10,14 @@ import { checkServer, type Database, DatabaseError, openDatabase } from '@sealpo
 import { claimPlanOf } from '@sealpost/queue/claim-plan'
 import { certificateUntrusted, connect, type Peer, SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
-import { missingIndexes, p95BoundMs, readDatabaseStats, readServerState, readStatementStats } from '@sealpost/store'
+import {
+  missingIndexes,
+  p95BoundMs,
+  readDatabaseStats,
+  readPreparedBacklog,
+  readServerState,
+  readStatementStats,
+} from '@sealpost/store'
 import { Command } from 'commander'
 import { type BrokerHealth, checkBroker, dialWarning, UNENCRYPTED } from '../broker/broker-supervisor.ts'
 import { escapeName, type Paint } from '../output.ts'
@@ -212,6 +219,7 @@ const DESCRIPTORS_MIN = 4_096
 /** The broker's default alarm limits. */
 const SNAPSHOT_SECONDS_MAX = 300
 const DEAD_ROWS_MAX = 200_000
+const PREPARED_WAIT_MS_MAX = 60_000
 const HOT_TABLES = ['message_queue', 'session', 'sender_mark']
 const CONNECTIONS_SHARE_MAX = 0.8
 const STATEMENT_P95_MS_MAX = 100
@@ -230,6 +238,7 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
   ['dead rows', deadRows],
   ['snapshots', snapshots],
   ['moves', moves],
+  ['prepared', preparedSends],
   ['indexes', indexes],
   ['claim plan', claimPlan],
   ['pooler', pooler],
@@ -310,6 +319,14 @@ async function moves(db: Database): Promise<Found> {
   const since = `${Math.round(oldestMs / 1000)} s`
   return failed(
     `the move of ${count === 1 ? 'a mesh' : `${count} meshes`} stopped at least ${since} ago, and its members can't send: run \`sealpost mesh move\` again, or undo the move`,
+  )
+}
+
+async function preparedSends(db: Database): Promise<Found> {
+  const { waiting, oldestMs } = await readPreparedBacklog(db)
+  if (oldestMs <= PREPARED_WAIT_MS_MAX) return ok(`${waiting} prepared sends are waiting`)
+  return warning(
+    `${waiting} prepared sends are waiting, the oldest for ${Math.round(oldestMs / 1000)} s: check that a broker runs with PREPARED_SENDS=on, and that it may read prepared_send (\`sealpost db prepare\`)`,
   )
 }
 

@@ -29,7 +29,7 @@ function migrateCommand(run: RunAction): Command {
 function prepareCommand(run: RunAction): Command {
   return new Command('prepare')
     .description(
-      'Migrate the database, create its roles, and create a login for each user in BROKER_DATABASE_URL and ADMIN_DATABASE_URL. DATABASE_URL must name a superuser.',
+      'Migrate the database, create its roles, and create a login for each user in BROKER_DATABASE_URL, ADMIN_DATABASE_URL and SENDER_DATABASE_URL. DATABASE_URL must name a superuser.',
     )
     .addHelpText('after', examples('sealpost db prepare'))
     .action(run(prepare))
@@ -57,12 +57,16 @@ async function bringUpToDate({ settings, output }: Shell): Promise<void> {
 }
 
 async function prepare({ settings, output }: Shell): Promise<void> {
-  const urls = { broker: settings.brokerDatabaseUrl(), admin: settings.adminDatabaseUrl() }
+  const urls = {
+    broker: settings.brokerDatabaseUrl(),
+    admin: settings.adminDatabaseUrl(),
+    sender: settings.senderDatabaseUrl(),
+  }
   const logins = Object.entries(urls).flatMap(([role, url]) => (url ? [{ role, url } as RoleLogin] : []))
   if (logins.length === 0)
     throw new OperatingError(
       'usage',
-      'Set BROKER_DATABASE_URL, ADMIN_DATABASE_URL or both: this command creates the login of each.',
+      'Set at least one of BROKER_DATABASE_URL, ADMIN_DATABASE_URL and SENDER_DATABASE_URL: this command creates the login of each.',
     )
   await prepareDatabase(settings.databaseUrl(), logins)
   const roles = logins.map(({ role }) => `sealpost_${role}`)

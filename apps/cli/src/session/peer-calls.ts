@@ -16,6 +16,7 @@ import type {
 } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
 import { poolsOf } from '@sealpost/sdk/pools'
+import { prepareSend } from '@sealpost/sdk/prepare'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { State } from '@sealpost/sdk/state'
 import { type Device, usersOf } from '@sealpost/sdk/users'
@@ -49,6 +50,17 @@ export interface Directory {
   readonly online: readonly PresenceEntry[]
 }
 
+interface PrepareParams extends Omit<SendParams, 'attachment'> {
+  readonly validSeconds: number
+}
+
+interface PrepareResult {
+  readonly envelopeId: EnvelopeId
+  /** The request as a literal of the type `bytea`. */
+  readonly request: string
+  readonly expiresAtMs: number
+}
+
 export type Durability = 'fsync' | 'degraded'
 
 interface SessionFacts {
@@ -61,6 +73,8 @@ export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls, SentCalls
   enqueue(params: SendParams): Promise<null>
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
   request(params: RequestParams): Promise<RequestResult>
+  /** Seals and signs a message without sending it. */
+  prepare(params: PrepareParams): Promise<PrepareResult>
   setStatus(status: Status): Promise<null>
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
@@ -111,6 +125,15 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
       const { envelopeId, sender, sentAtMs, isError, body } = answer
       const file = fileForPrograms(answer, outcome)
       return { envelopeId, sender, sentAtMs, isError, file, outcome, bodyBase64: Buffer.from(body).toString('base64') }
+    },
+    prepare: async ({ to, bodyBase64, ...options }) => {
+      const { envelopeId, literal, expiresAtMs } = await prepareSend(
+        peer,
+        to,
+        Buffer.from(bodyBase64, 'base64'),
+        options,
+      )
+      return { envelopeId, request: literal, expiresAtMs }
     },
     setStatus: async (status) => {
       peer.setStatus(status)

@@ -1,6 +1,7 @@
 /**
- * Fuzzes the inputs of this package from a seed: invites, statements of groups and spaces, confirmations, entries, records, key
- * bindings, envelopes, notes, key files and addresses. Half of the inputs have faults in their bytes; the others have
+ * Fuzzes the inputs of this package from a seed: invites, statements of groups and spaces, confirmations, entries,
+ * records, key bindings, envelopes, prepared sends, notes, key files and addresses. Half of the inputs have faults in
+ * their bytes; the others have
  * validly signed or sealed faults, as a hostile member could create.
  */
 import { type EnvelopeId, OperatingError, type Random, seededRandom, toHex } from '@sealpost/std'
@@ -9,6 +10,7 @@ import { concatBytes, context } from '../byte-fields.ts'
 import { readConfirmation, signConfirmation } from '../envelope/confirmation.ts'
 import { openEnvelope, Sealer, sealEnvelope } from '../envelope/envelope.ts'
 import { encodeNote, readNote } from '../envelope/inner-header.ts'
+import { readPreparedSend, signPreparedSend } from '../envelope/prepared-send.ts'
 import { normalizeAuthority } from '../handshake/transcript.ts'
 import { bindBoxKey, checkKeyBinding } from '../keys/key-binding.ts'
 import { isLocked, plainText, readText } from '../keys/key-file.ts'
@@ -62,6 +64,9 @@ function targets(): Readonly<Record<string, Target>> {
     statements: bytesTarget(groupSamples(), 'sealpost-group/1', (bytes) => readGroup(bytes)?.bytes ?? null),
     confirmations: confirmations(),
     ...spaceTargets(),
+    'prepared sends': bytesTarget(preparedSamples(), 'sealpost-prepared-send/1', (bytes) =>
+      readPreparedSend(bytes) ? bytes : null,
+    ),
     'texts of invites': inviteTexts(),
     bindings: bindings(),
     envelopes: envelopes(),
@@ -77,6 +82,15 @@ function inviteSamples(): Uint8Array[] {
     const terms = { meshId: MESH, url: URL_TEXT, brokerKey: bob.signing.publicKey, usesMax, notAfterMs: 4e12 }
     return readInvite(createInvite(alice.signing, terms)).bytes
   })
+}
+
+function preparedSamples(): Uint8Array[] {
+  const [alice, bob] = people()
+  const [sender, recipient] = [alice.signing.publicKey, bob.signing.publicKey]
+  const envelopeId = '019b76da80007000800000000000000a' as EnvelopeId
+  const times = { ttlSeconds: 60, notBeforeMs: 0, preparedAtMs: 1, expiresAtMs: 60_000 }
+  const send = { ...times, meshId: MESH, sender, recipient, envelopeId, priority: 1, envelope: new Uint8Array(99) }
+  return [0, 21].map((length) => signPreparedSend(alice.signing, { ...send, terms: new Uint8Array(length) }))
 }
 
 function groupSamples(): Uint8Array[] {

@@ -22,7 +22,9 @@ export function scratchDatabase(): Promise<ScratchDatabase> {
  */
 export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<typeof loginUrls>> {
   const { template, prefix } = inject('sealpostTestRoles')
-  const roles = ['owner', 'broker', 'admin', 'monitor', 'backup'].map((name) => `${prefix}_${name}`).join(', ')
+  const roles = ['owner', 'broker', 'admin', 'monitor', 'backup', 'sender']
+    .map((name) => `${prefix}_${name}`)
+    .join(', ')
   const scratch = await copyDatabase(
     template,
     (name) =>

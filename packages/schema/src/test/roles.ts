@@ -12,13 +12,14 @@ export interface RoleLogins {
   readonly admin: string
   readonly monitor: string
   readonly backup: string
+  readonly sender: string
   /** Drops the roles. Call once all connections are closed, but while the database exists. */
   drop(): Promise<void>
 }
 
 export async function loginsOf(url: string): Promise<RoleLogins> {
   const prefix = `sealpost_${randomBytes(6).toString('hex')}`
-  const names = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
+  const names = ['owner', 'broker', 'admin', 'monitor', 'backup', 'sender'] as const
   await onDatabase(url, [
     ...roleStatements(prefix),
     ...names.map((name) => `create role ${prefix}_${name}_login login password '${prefix}' in role ${prefix}_${name}`),
@@ -41,7 +42,10 @@ export function loginUrls(url: string, prefix: string) {
     its.password = prefix
     return its.href
   }
-  return { owner: as('owner'), broker: as('broker'), admin: as('admin'), monitor: as('monitor'), backup: as('backup') }
+  return {
+    ...{ owner: as('owner'), broker: as('broker'), admin: as('admin'), monitor: as('monitor') },
+    ...{ backup: as('backup'), sender: as('sender') },
+  }
 }
 
 async function onDatabase(url: string, statements: readonly string[]): Promise<void> {

@@ -1,0 +1,58 @@
+/** Tests `sealpost prepare` with transactions on the database of `sealpost up`, as a user would run them. */
+import { join } from 'node:path'
+import { openDatabase } from '@sealpost/pg'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { AS_ALICE, jsonOf, letIn, Machine, ownerUrl, startUp } from './cli.ts'
+
+const EXAMPLE = join(import.meta.dirname, '../../../../docs/examples/order.sql')
+
+let machine: Machine
+let databaseUrl: string
+
+beforeAll(async () => {
+  machine = await Machine.make()
+  databaseUrl = await ownerUrl(await startUp(machine, AS_ALICE))
+  await letIn(machine, 'bob')
+})
+afterAll(() => machine[Symbol.asyncDispose]())
+
+test('a transaction sends what `prepare` printed, unless it rolls back', async () => {
+  const dropped = await machine.run(['prepare', 'bob', 'dropped', '--sql'])
+  expect(dropped).toMatchObject({ code: 0, stderr: expect.stringContaining('prepared for bob as ') })
+  const kept = jsonOf(await machine.run(['prepare', 'bob', '--json'], { stdin: 'kept' }))
+  const db = await openDatabase(databaseUrl, { connections: 1 })
+  await db.run((sql) => sql.unsafe(`begin; ${dropped.stdout} rollback`).simple())
+  const [row] = await db.run((sql) => sql<{ id: string }[]>`select sealpost.send(${kept.request}::text::bytea) as id`)
+  await db.close()
+  expect(row!.id.replaceAll('-', '')).toBe(kept.envelopeId)
+  const listened = await machine.run(['listen', '--count', '1', '--profile', 'bob', '--json'])
+  expect(jsonOf(listened)).toMatchObject({ text: 'kept', envelopeId: kept.envelopeId })
+  expect(await machine.run(['prepare', 'nobody', 'x', '--json'])).toMatchObject({ code: 3, stdout: '' })
+  expect(await machine.run(['prepare', 'bob', 'x', '--valid', '2d'])).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('at most 1d'),
+  })
+})
+
+const psql = Bun.which('psql')
+if (!psql) process.stderr.write('skipped: docs/examples/order.sql needs psql\n')
+
+test.skipIf(!psql)('the example for psql pays an order once and sends one message', async () => {
+  for (const [text, code] of [
+    ['order 7 is paid', 0],
+    ['order 7 is paid again', 3],
+  ] as const) {
+    const { stdout } = await machine.run(['prepare', 'bob', text, '--quiet'])
+    const child = Bun.spawn([psql!, databaseUrl, '-X', '-v', `message=${stdout.trim()}`, '-f', EXAMPLE], {
+      stdout: 'ignore',
+      stderr: 'ignore',
+    })
+    expect(await child.exited).toBe(code)
+  }
+  const sent = await machine.run(['send', 'bob', 'last'])
+  expect(sent.code).toBe(0)
+  const listened = await machine.run(['listen', '--count', '2', '--profile', 'bob', '--quiet'])
+  expect(listened.stdout).toContain('order 7 is paid')
+  expect(listened.stdout).toContain('last')
+  expect(listened.stdout).not.toContain('again')
+})
