@@ -69,6 +69,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'key_unknown',
     'before_horizon',
     'mcp_not_installed',
+    'agent_missing',
   ],
   auth: [
     'auth_failed',
@@ -124,6 +125,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'key_reused',
     'mcp_entry_exists',
     'config_changed',
+    'agent_still_running',
   ],
   quota: [
     'busy',
