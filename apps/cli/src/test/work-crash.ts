@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util'
 import { connect, generateIdentity, type Peer, ready } from '@sealpost/sdk'
 import { join as joinMesh } from '@sealpost/sdk/join'
 import { type PeerKey, type Random, seededRandom } from '@sealpost/std'
-import { jsonLinesOf, Machine, type Running } from './cli.ts'
+import { jsonLinesOf, jsonOf, Machine, type Running } from './cli.ts'
 
 /**
  * An agent that is paid at its start. It dies in a third of its turns, which its seed, the message and the attempt
@@ -55,15 +55,15 @@ const ATTEMPTS = 3
 /** How long a worker lives before it is killed: at times less than its start takes. */
 const LIFE_MS = { min: 200, max: 1_600 }
 
-export async function crashWorkers({ seed, messages }: CrashRun): Promise<CrashReport> {
+/** `machine`: a machine with a broker and the profile bob. */
+export async function crashWorkers({ seed, messages }: CrashRun, machine: Machine): Promise<CrashReport> {
   const random = seededRandom(seed)
-  await using machine = await Machine.withBroker('bob')
   const paid = join(machine.folder, 'paid')
   const agent = join(machine.folder, 'agent.sh')
   await writeFile(paid, '')
   await writeFile(agent, AGENT)
   await chmod(agent, 0o700)
-  await using sender = await newMember(machine)
+  await using sender = await newMember(machine, 'sender')
   const replies = new Replies(sender, messages)
   const sent = await sendAll(machine, sender, messages)
   const workers: Running[] = []
@@ -87,7 +87,7 @@ export async function crashWorkers({ seed, messages }: CrashRun): Promise<CrashR
 
 /** Resolves when the worker is to die: after a random time, or right after it has reported a turn. */
 async function dueOf(worker: Running, random: Random): Promise<void> {
-  const reports = 1 + random.below(4)
+  const reports = 1 + random.below(7)
   const lifeMs = LIFE_MS.min + random.next() * (LIFE_MS.max - LIFE_MS.min)
   if (random.chance(0.5)) return delay(lifeMs)
   await worker.until('it has reported a turn', ({ lines }) => lines.length >= reports).catch(() => undefined)
@@ -109,16 +109,21 @@ class Replies {
   }
 }
 
-async function newMember(machine: Machine): Promise<Peer> {
+/** Returns a new member of the mesh that runs in this process. */
+export async function newMember(machine: Machine, name: string): Promise<Peer> {
   await ready()
   const invite = (await machine.run(['invite', 'create', '--quiet'])).stdout.trim()
   const identity = generateIdentity()
-  return connect({ ...(await joinMesh({ invite, identity, name: 'sender' })), identity })
+  return connect({ ...(await joinMesh({ invite, identity, name })), identity })
+}
+
+export async function keyOf(machine: Machine, profile: string): Promise<PeerKey> {
+  return (jsonOf(await machine.run(['status', '--json', '--profile', profile])) as { key: PeerKey }).key
 }
 
 /** Sends messages in several threads. */
 async function sendAll(machine: Machine, sender: Peer, count: number): Promise<string[]> {
-  const { key } = JSON.parse((await machine.run(['status', '--json', '--profile', 'bob'])).stdout) as { key: PeerKey }
+  const key = await keyOf(machine, 'bob')
   const receipts = Array.from({ length: count }, (_, i) =>
     sender.send(key, `message ${i}`, { thread: `${i % 5}`.padStart(32, '0') }),
   )
@@ -186,7 +191,9 @@ if (import.meta.main) {
   const { values } = parseArgs({
     options: { messages: { type: 'string', default: '100' }, seed: { type: 'string', default: '1' } },
   })
-  const report = await crashWorkers({ messages: Number(values.messages), seed: Number(values.seed) })
+  const machine = await Machine.withBroker('bob')
+  const run = { messages: Number(values.messages), seed: Number(values.seed) }
+  const report = await crashWorkers(run, machine).finally(() => machine[Symbol.asyncDispose]())
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`)
   process.exit(isClean(report) ? 0 : 1)
 }
