@@ -31,7 +31,7 @@ interface WorkCommandOptions extends SenderBudget {
 }
 
 export function workCommand(run: RunAction): Command {
-  return withBudgetOptions(new Command('work'))
+  const command = new Command('work')
     .description(
       "Run one turn of an agent for each message, and send its output to the sender as the reply, until Ctrl-C. The message is on the agent's stdin. COMMAND is not run in a shell. Its environment is like that of `listen --exec`, with SEALPOST_THREAD, SEALPOST_THREAD_STATE (a folder that belongs to the conversation), SEALPOST_BATCH, SEALPOST_TURN_ID, SEALPOST_TURN_ATTEMPT and SEALPOST_TURN_RESUMED",
     )
@@ -63,6 +63,7 @@ export function workCommand(run: RunAction): Command {
     .option('--env <NAME...>', 'pass these environment variables to COMMAND; you can repeat this option')
     .addOption(maxAgeOption())
     .option('-n, --count <N>', 'exit after N messages', parseInteger(1, 1_000_000_000))
+  return withBudgetOptions(command)
     .addHelpText(
       'after',
       examples(
