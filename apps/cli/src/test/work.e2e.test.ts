@@ -79,6 +79,26 @@ describe('a turn', () => {
     expect(messages).toEqual(replies)
   })
 
+  test('gets the file of the message, and a reply that is too long for a message becomes a file', async () => {
+    const [sent, folder] = [join(machine.folder, 'sent.txt'), join(machine.folder, 'received')]
+    const long = 'a line of a long text\n'.repeat(5_000)
+    await writeFile(sent, long)
+    await mkdir(folder)
+    const worker = await work(['--count', '1', '--', 'sh', '-c', 'cat "$SEALPOST_FILE"'])
+    expect((await machine.run(['send', 'bob', 'upper case?', '--file', sent])).code).toBe(0)
+    const [reply] = jsonLinesOf(await machine.run(['listen', '--count', '1', '--json', '--files', folder]))
+    expect(await readFile(reply.file.path, 'utf8')).toBe(long)
+    expect((await worker.ended()).code).toBe(0)
+  })
+
+  test('can be a job of a pool', async () => {
+    expect((await machine.run(['pool', 'create', 'jobs', 'bob'])).code).toBe(0)
+    const worker = await work(['--pool', 'jobs', '--count', '1', '--', 'tr', 'a-z', 'A-Z'])
+    expect((await machine.run(['pool', 'send', 'jobs', 'do it'])).code).toBe(0)
+    expect(jsonLinesOf(await machine.run(['listen', '--count', '1', '--json']))).toMatchObject([{ text: 'DO IT' }])
+    expect((await worker.ended()).code).toBe(0)
+  })
+
   test('of a message whose sender accepts no automatic replies prints its output', async () => {
     await using sender = await newMember(machine, 'sender without replies')
     const worker = await work(['--count', '1', '--', 'cat'])

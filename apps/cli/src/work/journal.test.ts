@@ -48,3 +48,21 @@ test('only one process has the file open', async () => {
   await using _ = await TurnJournal.open(join(folder, 'work'))
   await expect(openTurns()).rejects.toMatchObject({ code: 'store_in_use' })
 })
+
+test('the file stays small however long a worker runs', async () => {
+  const path = join(folder, 'work/turns')
+  {
+    await using journal = await TurnJournal.open(join(folder, 'work'))
+    const reply = 'x'.repeat(2 ** 19)
+    for (let i = 0; i < 10; i++) {
+      const [turn, messages] = [`${i}`, [`a ${i}`]]
+      await journal.append({ ...BEGUN, turn, messages } as TurnRecord)
+      await journal.append({ kind: 'replied', turn, reply, replyTo: messages, cost: 1, atMs: 2_000 })
+      await journal.append({ kind: 'ended', messages, reason: null, atMs: 2_000 })
+    }
+    expect(journal.turns.spentBy('a'.repeat(64) as PeerKey, 0)).toHaveLength(10)
+  }
+  expect((await stat(path)).size).toBeLessThan(4 * 2 ** 20)
+  await using again = await TurnJournal.open(join(folder, 'work'))
+  expect(again.turns.recordOf('a 9')).toMatchObject({ state: { name: 'done' } })
+})

@@ -9,14 +9,27 @@ import { OperatingError } from '@sealpost/std'
 import { isRecord } from '../profile/profile.ts'
 import { type TurnRecord, Turns } from './turns.ts'
 
+/** The file is replaced by a snapshot after this many bytes, most of which are replies that were sent. */
+const REPLACED_AFTER_BYTES = 4 * 2 ** 20
+
+interface OpenJournal {
+  readonly path: string
+  readonly file: FileHandle
+  readonly lock: StoreLock
+}
+
 export class TurnJournal implements AsyncDisposable {
   readonly turns: Turns
-  readonly #file: FileHandle
+  readonly #path: string
   readonly #lock: StoreLock
+  #file: FileHandle
+  /** The bytes that were appended since the file was last replaced. */
+  #appended = 0
   #last: Promise<void> = Promise.resolve()
 
-  private constructor(turns: Turns, file: FileHandle, lock: StoreLock) {
+  private constructor(turns: Turns, { path, file, lock }: OpenJournal) {
     this.turns = turns
+    this.#path = path
     this.#file = file
     this.#lock = lock
   }
@@ -34,7 +47,7 @@ export class TurnJournal implements AsyncDisposable {
     try {
       const turns = new Turns()
       for (const record of await readRecords(path)) turns.apply(record)
-      return new TurnJournal(turns, await replaceFile(path, turns), lock)
+      return new TurnJournal(turns, { path, lock, file: await replaceFile(path, turns) })
     } catch (error) {
       await lock.release()
       throw error
@@ -44,9 +57,21 @@ export class TurnJournal implements AsyncDisposable {
   /** Applies a record at once, and resolves when it is on disk. @throws OperatingError `file_unwritable` */
   append(record: TurnRecord): Promise<void> {
     this.turns.apply(record)
-    this.#last = this.#last.then(() => appendLine(this.#file, record))
+    this.#last = this.#last.then(() => this.#write(record))
     this.#last.catch(() => undefined) // the caller reports the error
     return this.#last
+  }
+
+  async #write(record: TurnRecord): Promise<void> {
+    const line = lineOf(record)
+    await appendLine(this.#file, line)
+    this.#appended += line.length
+    if (this.#appended < REPLACED_AFTER_BYTES) return
+    const former = this.#file
+    this.turns.apply(this.turns.snapshot())
+    this.#file = await replaceFile(this.#path, this.turns)
+    this.#appended = 0
+    await former.close()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -57,9 +82,9 @@ export class TurnJournal implements AsyncDisposable {
 
 const lineOf = (record: TurnRecord): string => `${JSON.stringify(record)}\n`
 
-async function appendLine(file: FileHandle, record: TurnRecord): Promise<void> {
+async function appendLine(file: FileHandle, line: string): Promise<void> {
   try {
-    await file.appendFile(lineOf(record))
+    await file.appendFile(line)
     await file.datasync()
   } catch (cause) {
     throw new OperatingError('file_unwritable', "Can't write the journal of turns.", { cause })

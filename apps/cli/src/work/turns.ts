@@ -173,7 +173,8 @@ export class Turns {
   #begin(record: TurnBegun): void {
     const { turn, sender, atMs, cost, attempt } = record
     this.#open.set(turn, record)
-    this.#spent = this.#spent.filter((spent) => spent.atMs > atMs - DAY_MS)
+    // A snapshot may already contain a turn whose record follows it.
+    this.#spent = this.#spent.filter((spent) => spent.turn !== turn && spent.atMs > atMs - DAY_MS)
     this.#spent.push({ turn, sender, atMs, endedAtMs: null, cost })
     for (const id of record.messages) this.#messages.set(id, { attempts: attempt, atMs, state: { name: 'running' } })
   }
@@ -205,7 +206,9 @@ export class Turns {
     this.#messages.set(id, { attempts: this.#messages.get(id)?.attempts ?? 0, atMs, state })
   }
 
+  /** Forgets everything that the snapshot does not contain. */
   #restore({ open, spent, messages, conversations, notified }: TurnSnapshot): void {
+    for (const map of [this.#open, this.#messages, this.#conversations, this.#notified]) map.clear()
     for (const begun of open) this.#open.set(begun.turn, begun)
     this.#spent = [...spent]
     for (const [id, record] of messages) this.#messages.set(id, record)

@@ -116,8 +116,9 @@ async function work(shell: Shell, options: WorkCommandOptions, words: readonly s
   for (const name of env)
     if (environment[name] === undefined) shell.output.warn(`--env ${escapeName(name)}: the variable is not set`)
   const held = Math.min(512, Math.max(64, 4 * concurrency * batch))
-  await using session = await openWorkSession(shell, { credit: Math.min(held, count), maxAgeSeconds: options.maxAge })
-  const folder = join(shell.profile.folder, 'work')
+  const credit = Math.min(held, count)
+  const { session, folder } = await openWorkSession(shell, { credit, maxAgeSeconds: options.maxAge })
+  await using _ = session
   await using journal = await TurnJournal.open(folder)
   await abortable(joinPools(session, pool, concurrency * batch), shell.signal)
   shell.output.info(`working as ${session.membership.name || session.peer.key}; press Ctrl-C to end`)
@@ -130,12 +131,12 @@ async function work(shell: Shell, options: WorkCommandOptions, words: readonly s
   }).run()
 }
 
-/** Opens the session whose messages the agent handles. */
-function openWorkSession(
+/** Opens the session whose messages the agent handles, and names the folder of its journal. */
+async function openWorkSession(
   shell: Shell,
   terms: { readonly credit: number; readonly maxAgeSeconds: number | undefined },
-): Promise<PeerSession> {
-  return openSession(shell, terms)
+): Promise<{ readonly session: PeerSession; readonly folder: string }> {
+  return { session: await openSession(shell, terms), folder: join(shell.profile.folder, 'work') }
 }
 
 function chosenAgent(name: AgentName, words: readonly string[]): Agent {

@@ -2,7 +2,7 @@
  * Runs turns of an agent for the messages of a session: one at a time in each thread, and several threads at once.
  * `turns.ts` decides, `journal.ts` remembers, `agents.ts` knows the command lines.
  */
-import { writeFile } from 'node:fs/promises'
+import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
 import type { Message } from '@sealpost/sdk'
@@ -66,17 +66,18 @@ export class Worker {
   }
 
   async #receive(): Promise<void> {
-    const { peer } = this.#options.session
+    const { session } = this.#options
     const { signal } = this.#ending
     while (!signal.aborted) {
-      const next = await abortable(nextMessage(peer), signal).catch(() => null) // the reason is thrown at the end
+      const next = await abortable(nextMessage(session.peer), signal).catch(() => null) // the reason is thrown at the end
       if (next?.value) this.#take(next.value)
       else break
     }
-    if (this.#runner.runningCount > 0)
+    if (this.#options.shell.signal.aborted && this.#runner.runningCount > 0)
       this.#options.shell.output.info('waiting for the running turns to end; press Ctrl-C again to kill them')
     while (this.#tasks.size > 0) await Promise.all(this.#tasks)
-    if (this.#ending.signal.aborted && this.#ending.signal.reason !== COUNTED) throw this.#ending.signal.reason
+    if (!signal.aborted) return session.failed
+    if (signal.reason !== COUNTED) throw signal.reason
   }
 
   #end(reason: unknown): void {
@@ -186,7 +187,7 @@ export class Worker {
   async #deliver(items: readonly WorkItem[], reply: Buffer): Promise<void> {
     const { peer } = this.#options.session
     const answered = answeredBy(items, reply)
-    const { body, attachment } = await this.#fitting(reply, answered[0]?.message)
+    const { body, attachment, sent } = await this.#fitting(reply, answered[0]?.message)
     const options = { isAutomatic: true, ...(attachment !== undefined && { attachment }) }
     const stored = items.map(async (item) => {
       if (!answered.includes(item)) return item.message.settle()
@@ -197,6 +198,7 @@ export class Worker {
     const done = items.filter((_, index) => failures[index] === null)
     if (reply.length > 0 && answered.length === 0) await this.#printReply(items.at(-1)!, reply)
     await this.#markEnded(done, null)
+    if (done.length === items.length) await sent?.()
     for (const [index, { message }] of items.entries()) if (failures[index]) this.#keepReply(message, failures[index])
   }
 
@@ -207,15 +209,17 @@ export class Worker {
   }
 
   /** Uploads a reply that is too long for a message. */
-  async #fitting(reply: Buffer, message: Message | undefined): Promise<{ body: Uint8Array; attachment?: string }> {
+  async #fitting(reply: Buffer, message: Message | undefined): Promise<FittingReply> {
     if (reply.length <= BODY_BYTES_MAX || !message) return { body: reply }
     const { shell, folder } = this.#options
     const path = join(folder, `reply-${message.envelopeId}.txt`)
     await writeFile(path, reply, { mode: 0o600 })
     const file = await uploadFile(shell, path, message.sender).catch((error: Error) => error)
-    if (!(file instanceof Error)) return { body: Buffer.from(LONG_REPLY), attachment: file.text }
-    this.#warnOf(message, `the reply was shortened, because its file was not uploaded (${file.message})`)
-    return { body: reply.subarray(0, BODY_BYTES_MAX) }
+    if (file instanceof Error) {
+      this.#warnOf(message, `the reply was shortened, because its file was not uploaded (${file.message})`)
+      return { body: reply.subarray(0, BODY_BYTES_MAX), sent: () => rm(path) }
+    }
+    return { body: Buffer.from(LONG_REPLY), attachment: file.text, sent: () => file.done().then(() => rm(path)) }
   }
 
   async #settle(item: WorkItem, why: string | null): Promise<void> {
@@ -281,6 +285,13 @@ export class Worker {
     const { shell, session } = this.#options
     shell.output.warn(`${escapeName(labelOf(session.contacts, message.user))}: ${what}`)
   }
+}
+
+interface FittingReply {
+  readonly body: Uint8Array
+  readonly attachment?: string
+  /** Call when the reply has been stored. */
+  readonly sent?: () => Promise<void>
 }
 
 /** A limited number of turns at a time, given out in order. */
