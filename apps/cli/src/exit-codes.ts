@@ -70,6 +70,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'key_unknown',
     'before_horizon',
     'mcp_not_installed',
+    'agent_missing',
   ],
   auth: [
     'auth_failed',
@@ -127,6 +128,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'key_reused',
     'mcp_entry_exists',
     'config_changed',
+    'agent_still_running',
   ],
   quota: [
     'busy',

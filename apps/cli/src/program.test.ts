@@ -65,10 +65,10 @@ test('a profile without keys or membership is reported as not found', async () =
 })
 
 test('keys are generated once and never overwritten', async () => {
-  const made = await run('keygen', '--profile', 'work', '--json')
+  const made = await run('keygen', '--profile', 'desk', '--json')
   expect(made.code).toBe(0)
-  expect(JSON.parse(made.out)).toMatchObject({ profile: 'work', key: expect.stringMatching(/^[0-9a-f]{64}$/) })
-  const again = await run('keygen', '--profile', 'work', '--json')
+  expect(JSON.parse(made.out)).toMatchObject({ profile: 'desk', key: expect.stringMatching(/^[0-9a-f]{64}$/) })
+  const again = await run('keygen', '--profile', 'desk', '--json')
   expect(again.code).toBe(5)
   expect(JSON.parse(again.err)).toMatchObject({ error: { code: 'key_file_exists' } })
 })
@@ -91,7 +91,7 @@ test('a run loads the commands named in its arguments, or all commands if none i
   const all = (await sealpost(() => () => Promise.resolve())).commands.map((command) => command.name())
   expect(all.length).toBeGreaterThan(20)
   for (const name of all.filter((each) => each !== 'completion'))
-    expect(await names('--profile', 'work', name, '--help')).toEqual([name, 'completion'])
+    expect(await names('--profile', 'desk', name, '--help')).toEqual([name, 'completion'])
   expect(await names('--profile', 'send', 'listen')).toEqual(['send', 'listen', 'completion'])
   for (const words of [[], ['--help'], ['sned'], ['completion', 'bash']]) expect(await names(...words)).toEqual(all)
 })

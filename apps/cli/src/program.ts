@@ -36,6 +36,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     chat: async () => (await import('./messages/chat.ts')).chatCommand,
     mcp: async () => (await import('./mcp/serve.ts')).mcpCommand,
     gateway: async () => (await import('./gateway/gateway.ts')).gatewayCommand,
+    work: async () => (await import('./work/work.ts')).workCommand,
   },
   'State and history:': {
     space: async () => (await import('./state/space.ts')).spaceCommand,

@@ -40,6 +40,7 @@ export const sections: readonly Section[] = [
       page('docs/STATE.md', 'State and history', 'values that a mesh or a group shares, and their history'),
       page('docs/GATEWAY.md', 'Gateway', '`sealpost gateway`, HTTP and webhooks on your machine'),
       page('docs/MCP.md', 'AI agents', '`sealpost mcp`, an MCP server'),
+      page('docs/WORK.md', 'Agents that answer', '`sealpost work`, one turn of an agent per message'),
     ],
   },
   {

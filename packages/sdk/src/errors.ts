@@ -47,6 +47,7 @@ export type HttpRefusalCode =
  * - `timeout`: a request was not answered in time. The request may still arrive; a late reply is an ordinary message.
  * - `no_auto_reply`: the sender of the message declines automatic replies.
  * - `key_reused`: the idempotency key belongs to a different request.
+ * - `message_ended`: the message was already settled, returned or rejected.
  * - `not_admin`: only a member with the role `admin` may do this.
  * - `too_many_named`: a peer can't allow or block more peers; nothing was changed.
  * - `stale_epoch`: the broker already has a box key of this peer with this epoch or a higher one.
@@ -112,6 +113,7 @@ export type SdkCode =
   | 'timeout'
   | 'no_auto_reply'
   | 'key_reused'
+  | 'message_ended'
   | 'not_admin'
   | 'too_many_named'
   | 'stale_epoch'

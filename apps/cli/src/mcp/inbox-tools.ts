@@ -211,12 +211,16 @@ export class MailNotifier {
   #tell: Notify | null = null
   #timer: ReturnType<typeof setTimeout> | null = null
   counts: () => InboxCounts = () => ({ unread: 0, open: 0 })
+  /** Informs programs outside the client. */
+  onWaiting: (unread: number) => void = () => undefined
 
   schedule(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = null
       const { unread } = this.counts()
-      if (unread > 0) this.#tell?.(unread).catch(() => undefined) // the client is gone, which ends this process
+      if (unread === 0) return
+      this.onWaiting(unread)
+      this.#tell?.(unread).catch(() => undefined) // the client is gone, which ends this process
     }, BATCH_MS)
     this.#timer.unref()
   }

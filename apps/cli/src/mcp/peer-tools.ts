@@ -136,7 +136,11 @@ export function fencedReply({ messageId, ...answer }: z.infer<typeof replyShape>
   return `${NOTICE}\n\n${fenced(answer.isError ? `Failure reply${name}` : `Reply${name}`, answer)}`
 }
 
-function fenced(title: string, { from, group, priority, attempt, text, bodyBase64, file }: LabelledContent): string {
+/** Returns a peer's text between two marks that it can't forge. */
+export function fenced(
+  title: string,
+  { from, group, priority, attempt, text, bodyBase64, file }: LabelledContent,
+): string {
   const mark = `PEER TEXT ${randomBytes(16).toString('hex')}`
   const who = from.name === null ? 'a peer without a pinned name' : JSON.stringify(from.name)
   const name =

@@ -1,4 +1,5 @@
 /** Tests an AI agent on `sealpost mcp`, with the official client, a real broker, and killed processes. */
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Client as ClientV1 } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport as StdioTransportV1 } from '@modelcontextprotocol/sdk/client/stdio.js'
@@ -211,7 +212,8 @@ test('an agent that may write to only one peer cannot write to a larger group', 
 describe.each<Revision>(['legacy', '2026-07-28', 'auto'])('with a client of the revision %s', (revision) => {
   test('a new message notifies the client, is read with a label, and is gone once settled', async () => {
     const name = await newMember()
-    await using agent = await Agent.start(machine, ['--profile', name], revision)
+    const notified = join(machine.folder, `notified-${name}`)
+    await using agent = await Agent.start(machine, ['--profile', name, '--notify-file', notified], revision)
     const uri = 'sealpost://inbox'
     if (revision === 'legacy') await agent.client.subscribeResource({ uri })
     else await agent.client.listen({ resourceSubscriptions: [uri] })
@@ -219,6 +221,7 @@ describe.each<Revision>(['legacy', '2026-07-28', 'auto'])('with a client of the 
     expect((await agent.hears('notifications/resources/updated')).params).toMatchObject({ uri })
     const { contents } = await agent.client.readResource({ uri })
     expect(JSON.parse((contents[0] as { text: string }).text)).toMatchObject({ unread: 1 })
+    await expect.poll(() => readFile(notified, 'utf8')).toBe('{"event":"mail.waiting","unread":1}\n')
     if (revision === 'legacy') {
       expect((await agent.hears('notifications/message')).params?.data).toEqual({ event: 'mail.waiting', unread: 1 })
       expect((await agent.hears('notifications/claude/channel')).params?.meta).toEqual({ unread: '1' })
