@@ -1,9 +1,8 @@
 /** `sealpost send` ends when the message is stored, `sealpost request` when the reply has arrived. */
 
-import { open } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { fingerprint } from '@sealpost/identity'
-import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
+import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
@@ -13,10 +12,24 @@ import type { RequestResult, SendParams } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
-import { uploadFile } from './files.ts'
+import { type Content, readContent } from './content.ts'
+import {
+  confirmEverybody,
+  type DeliveryTime,
+  deliveryTimeOptions,
+  isEverybody,
+  isOnePeer,
+  notBeforeOf,
+  readersOf,
+  reportOutcomes,
+  resolveAudience,
+  TO_HELP,
+  wordsOf,
+} from './delivery.ts'
+import type { SentFile } from './files.ts'
 import { binaryNotice, bodyForPrograms, fileNotice, textOf } from './incoming-message.ts'
 
-interface SendOptions {
+interface SendOptions extends DeliveryTime {
   readonly file?: string
   readonly priority: Priority
   readonly ttl?: number
@@ -24,14 +37,15 @@ interface SendOptions {
   readonly wait: boolean
   readonly everyDevice?: boolean
   readonly freeDevice?: boolean
+  readonly yes?: boolean
 }
 
 export function sendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'Send TEXT or stdin to a peer as a message, optionally with a file. The command succeeds when the broker has stored the message.',
+      'Send TEXT or stdin to peers as a message, optionally with a file. The command succeeds when the broker has stored the message. A text of more than 64 KiB is sent as a file with a preview.',
     )
-    .argument('<TO>', "the recipient's name, fingerprint or key (64 hex digits), or NAME/LABEL for one device")
+    .argument('<TO>', TO_HELP)
     .argument('[TEXT]', 'the message; if TEXT and --file are omitted, the message is read from stdin')
     .option('-f, --file <PATH>', 'attach a file of any size; to resume an interrupted upload, run the command again')
     .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
@@ -51,15 +65,20 @@ export function sendCommand(run: RunAction): Command {
       new Option('--every-device', 'send the message to every device of the recipient').conflicts([
         'freeDevice',
         'wait',
-        'file',
+        'at',
+        'in',
       ]),
     )
     .addOption(
       new Option('--free-device', 'send the message to one device of the recipient that is online').conflicts([
         'wait',
-        'file',
+        'at',
+        'in',
       ]),
     )
+    .addOption(deliveryTimeOptions()[0]!)
+    .addOption(deliveryTimeOptions()[1]!)
+    .option('--yes', 'send to @everybody without asking')
     .option('--no-wait', 'succeed when the message is stored in the profile; the next command sends the message')
     .addHelpText(
       'after',
@@ -69,6 +88,9 @@ export function sendCommand(run: RunAction): Command {
         "sealpost send bob 'as you asked' --file report.pdf --priority now",
         'sealpost send bob < notes.md',
         'sealpost send bob/phone hello',
+        "sealpost send bob,carol,@crew 'lunch?'",
+        "sealpost send @everybody 'the broker restarts at 18:00' --yes",
+        "sealpost send bob 'stand-up' --at 09:30",
         'sealpost send bob hello --every-device',
         'sealpost send bob hello --json',
       ),
@@ -77,20 +99,24 @@ export function sendCommand(run: RunAction): Command {
 }
 
 async function send(asked: Shell, options: SendOptions, to: string, text: string | undefined): Promise<void> {
-  const { file: path } = options
-  const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
+  const content = await readContent({ text, file: undefined, attach: options.file })
+  if (!isOnePeer(to)) return sendToMany(asked, options, { words: wordsOf(to), content })
+  const { body } = content
   const key = await findRecipient(asked, options, to)
-  const file = path === undefined ? null : await uploadFile(asked, path, key)
+  const file = await content.upload(asked, await readersFor(asked, options, key))
   const params = {
     to: key,
     bodyBase64: Buffer.from(body).toString('base64'),
     priority: options.priority,
     ttlSeconds: options.ttl ?? 0,
+    ...notBeforeOf(options),
     ...(file && { attachment: file.text }),
   }
   const sent = { to: key, bytes: body.length, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
-  if (options.everyDevice) return sendToEvery(asked, options, params)
-  if (options.freeDevice) return sendToFree(asked, options, params)
+  if (options.everyDevice || options.freeDevice) {
+    await (options.everyDevice ? sendToEvery : sendToFree)(asked, options, params)
+    return await file?.done()
+  }
   if (!options.wait) {
     await callPeer(asked, { method: 'enqueue', params })
     await file?.done()
@@ -107,8 +133,49 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
     throw error
   })
   await file?.done()
-  const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${body.length} bytes`
-  return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${what}`)
+  return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${sizeOf(content, file)}`)
+}
+
+const sizeOf = ({ bytes }: Content, file: SentFile | null): string =>
+  file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
+
+/** Returns who can open the file of a message to one peer. */
+async function readersFor(
+  shell: Shell,
+  { everyDevice, freeDevice }: SendOptions,
+  key: PeerKey,
+): Promise<readonly PeerKey[]> {
+  if (!everyDevice && !freeDevice) return [key]
+  const devices = await callPeer(shell, { method: 'devices', params: key })
+  return [key, ...devices.map((device) => device.key)]
+}
+
+async function sendToMany(
+  asked: Shell,
+  options: SendOptions,
+  { words, content }: { readonly words: readonly string[]; readonly content: Content },
+): Promise<void> {
+  const { timeout, priority, ttl: ttlSeconds = 0 } = options
+  if (options.everyDevice || options.freeDevice || !options.wait)
+    throw new OperatingError('usage', '--every-device, --free-device and --no-wait need a single peer as TO.')
+  const audience = await resolveAudience(asked, words)
+  if (isEverybody(words) && !options.yes) await confirmEverybody(asked, audience.peers.length)
+  const file = await content.upload(asked, await readersOf(asked, audience))
+  using shell = withDeadline(
+    asked,
+    timeout,
+    `The broker did not store the message for all recipients within ${timeout} s. ${KEPT}`,
+  )
+  const params = {
+    peers: audience.peers,
+    groups: audience.groups.map(({ id }) => id),
+    bodyBase64: Buffer.from(content.body).toString('base64'),
+    ...{ priority, ttlSeconds, ...notBeforeOf(options), ...(file && { attachment: file.text }) },
+  }
+  const outcomes = await callPeer(shell, { method: 'sendEach', params, withinMs: NO_LIMIT_MS })
+  await file?.done()
+  const facts = file ? { file: { name: file.name, bytes: file.bytes } } : {}
+  await reportOutcomes(shell, { outcomes, bytes: content.body.length, what: sizeOf(content, file), facts })
 }
 
 async function sendToEvery(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {
@@ -147,6 +214,7 @@ async function say({ output }: Shell, json: object, note: string): Promise<void>
 
 interface RequestOptions {
   readonly file?: string
+  readonly attach?: string
   readonly priority: Priority
   readonly timeout: number
   readonly ifOnline?: boolean
@@ -159,6 +227,7 @@ export function requestCommand(run: RunAction): Command {
     .argument('<TO>', "the peer's name, fingerprint or key (64 hex digits)")
     .argument('[TEXT]', 'the request; if TEXT and --file are omitted, the request is read from stdin')
     .option('-f, --file <PATH>', 'read the request from this file; use - for stdin')
+    .option('-a, --attach <PATH>', 'attach a file of any size')
     .addOption(
       new Option('--priority <PRIORITY>', 'the priority of the request and its reply')
         .choices(PRIORITIES)
@@ -192,13 +261,15 @@ export function requestCommand(run: RunAction): Command {
 const CREDIT = 512
 
 async function request(shell: Shell, options: RequestOptions, to: string, text: string | undefined): Promise<void> {
-  const body = await readBody({ text, file: options.file })
+  const content = await readContent({ text, file: options.file, attach: options.attach })
   const key = await resolveRecipient(shell, to)
+  const file = await content.upload(shell, key)
   const params = {
     to: key,
-    bodyBase64: Buffer.from(body).toString('base64'),
+    bodyBase64: Buffer.from(content.body).toString('base64'),
     priority: options.priority,
     ttlSeconds: 0,
+    ...(file && { attachment: file.text }),
     timeoutMs: options.timeout * 1000,
     ifOnline: options.ifOnline ?? false,
     ...(options.files !== undefined && { folder: resolve(options.files) }),
@@ -221,55 +292,4 @@ async function show({ output }: Shell, { bodyBase64, outcome, ...answer }: Reque
   await output.result({ ...answer, ...bodyForPrograms({ body }) }, () => text + fileNotice(answer.file, outcome))
   if (outcome.name === 'lost') throw new OperatingError(outcome.code, 'The file of the reply is lost.')
   if (outcome.name === 'left' || outcome.name === 'later') throw new OperatingError('file_not_saved', NOT_SAVED)
-}
-
-/** The source of a message body: an argument, a file, or stdin. */
-interface BodySource {
-  readonly text: string | undefined
-  /** `-` is stdin. */
-  readonly file: string | undefined
-}
-
-/** Reads a message's body. @throws OperatingError `usage`, `file_missing`, `file_unreadable`, `body_too_large` */
-export async function readBody({ text, file }: BodySource, stdin = process.stdin): Promise<Uint8Array> {
-  if (text !== undefined && file !== undefined)
-    throw new OperatingError('usage', 'Give either TEXT or --file, not both.')
-  if (text !== undefined) return bounded(new TextEncoder().encode(text))
-  if (file !== undefined && file !== '-') return readWhole(file)
-  return collect(stdin)
-}
-
-/** Reads the stream up to the limit. */
-async function collect(stream: AsyncIterable<Uint8Array | string>): Promise<Uint8Array> {
-  const chunks: Buffer[] = []
-  let size = 0
-  for await (const chunk of stream) {
-    chunks.push(Buffer.from(chunk as Uint8Array))
-    size += chunks.at(-1)!.length
-    if (size > BODY_BYTES_MAX) throw tooLarge()
-  }
-  return Buffer.concat(chunks)
-}
-
-async function readWhole(path: string): Promise<Uint8Array> {
-  const file = await open(path, 'r').catch((cause) => {
-    throw (cause as { code?: string }).code === 'ENOENT'
-      ? new OperatingError('file_missing', `There is no file at ${path}.`)
-      : new OperatingError('file_unreadable', `Can't read the file ${path}.`, { cause })
-  })
-  try {
-    if ((await file.stat()).isDirectory()) throw new OperatingError('file_unreadable', `${path} is a folder.`)
-    return await collect(file.createReadStream({ autoClose: false }))
-  } finally {
-    await file.close()
-  }
-}
-
-function bounded(body: Uint8Array): Uint8Array {
-  if (body.length > BODY_BYTES_MAX) throw tooLarge()
-  return body
-}
-
-function tooLarge(): OperatingError {
-  return new OperatingError('body_too_large', `A message can have at most ${BODY_BYTES_MAX} bytes.`)
 }

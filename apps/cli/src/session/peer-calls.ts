@@ -11,29 +11,21 @@ import type {
   PeerKey,
   PoolId,
   PresenceEntry,
-  Priority,
-  SealpostCode,
   Status,
 } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
 import { poolsOf } from '@sealpost/sdk/pools'
 import type { State } from '@sealpost/sdk/state'
 import { type Device, usersOf } from '@sealpost/sdk/users'
-import { OperatingError } from '@sealpost/std'
+import { type Millis, OperatingError } from '@sealpost/std'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
-
-interface Outgoing {
-  readonly bodyBase64: string
-  readonly priority: Priority
-  /** The time to live; 0 for the broker's default. */
-  readonly ttlSeconds: number
-  /** A reference to an uploaded file. */
-  readonly attachment?: string
-}
+import { type BulkCalls, bulkCallsOf, type MemberResult, type Outgoing } from './bulk-calls.ts'
 
 export interface SendParams extends Outgoing {
   readonly to: PeerKey
+  /** When the broker delivers the message. */
+  readonly notBefore?: Millis
 }
 
 interface RequestParams extends SendParams {
@@ -67,7 +59,7 @@ interface SessionFacts {
   readonly waiting: number
 }
 
-export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
+export interface PeerCalls extends BulkCalls, GroupCalls, PoolCalls, DeviceCalls {
   /** Resolves when the profile has stored the message, which is then sent exactly once. */
   enqueue(params: SendParams): Promise<null>
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
@@ -139,6 +131,7 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
     consent: (update) => peer.updateConsent(update),
     rotateBoxKey: () => rotate.boxKey(),
     rotateIdentity: () => rotate.identity(),
+    ...bulkCallsOf(peer),
     ...groupCallsOf(peer, withStateOf),
     ...deviceCallsOf(peer),
     ...poolCallsOf(peer),
@@ -185,12 +178,12 @@ function deviceCallsOf(peer: Peer): DeviceCalls {
       await users.removeDevice(device)
       return null
     },
-    sendToEveryDevice: async ({ to, bodyBase64, priority, ttlSeconds }) => {
-      const { stored } = await users.send(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
+    sendToEveryDevice: async ({ to, bodyBase64, notBefore: _, ...options }) => {
+      const { stored } = await users.send(to, Buffer.from(bodyBase64, 'base64'), options)
       return (await stored).map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
     },
-    sendToFreeDevice: ({ to, bodyBase64, priority, ttlSeconds }) =>
-      users.sendToAvailable(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds }),
+    sendToFreeDevice: ({ to, bodyBase64, ...options }) =>
+      users.sendToAvailable(to, Buffer.from(bodyBase64, 'base64'), options),
   }
 }
 
@@ -204,12 +197,6 @@ interface GroupSendParams extends Outgoing {
   readonly group: GroupId
   /** Whether the group's history records the message. */
   readonly isKept: boolean
-}
-
-/** `code`: why the message was not stored for this member; null if it was. */
-export interface MemberResult {
-  readonly peer: PeerKey
-  readonly code: SealpostCode | null
 }
 
 interface GroupCalls {
@@ -263,8 +250,10 @@ interface PoolChange extends MemberListChange {
   readonly pool: PoolId
 }
 
-interface PoolSendParams extends Omit<Outgoing, 'attachment'> {
+interface PoolSendParams extends Outgoing {
   readonly pool: PoolId
+  /** When the broker delivers the message. */
+  readonly notBefore?: Millis
 }
 
 interface PoolCalls {
@@ -287,9 +276,9 @@ function poolCallsOf(peer: Peer): PoolCalls {
       await (await pools.find(pool)).delete()
       return null
     },
-    sendToPool: async ({ pool: id, bodyBase64, priority, ttlSeconds }) => {
+    sendToPool: async ({ pool: id, bodyBase64, ...options }) => {
       const pool = await pools.find(id)
-      const { envelopeId, isDuplicate } = await pool.send(Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
+      const { envelopeId, isDuplicate } = await pool.send(Buffer.from(bodyBase64, 'base64'), options)
       return { envelopeId, isDuplicate }
     },
   }

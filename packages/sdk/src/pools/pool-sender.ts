@@ -4,7 +4,7 @@
  * temporarily is resent after a while; a message that was not answered when a session ended is resent in the next one.
  * Pure and synchronous.
  */
-import { type Correspondent, isPoolEnded, type PoolStatement } from '@sealpost/identity'
+import { type Correspondent, isPoolEnded, type Note, type PoolStatement } from '@sealpost/identity'
 import {
   BODY_BYTES_MAX,
   encodeBoxes,
@@ -28,8 +28,8 @@ interface PoolSend {
   readonly body: Uint8Array
   readonly priority: Priority
   readonly ttlSeconds: number
-  readonly terms: SendTerms | undefined
-  readonly thread: string | undefined
+  readonly terms?: SendTerms | undefined
+  readonly note?: Note | undefined
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
 }
@@ -220,8 +220,7 @@ export class PoolSender {
     const { crypto } = this.#ports
     const { bodyId, bytes: body, ticket } = crypto.groups.sealBody(send.body)
     const envelopeId = crypto.newEnvelopeId()
-    const thread = send.thread === undefined ? {} : { thread: send.thread }
-    const note = { ...thread, pool: pool.poolId, poolEpoch: pool.epoch }
+    const note = { ...send.note, pool: pool.poolId, poolEpoch: pool.epoch }
     const draft = { envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note, body: ticket }
     const boxes = entry.readers.flatMap((to) => {
       try {

@@ -100,10 +100,10 @@ export class PoolClient implements AddedPart {
 }
 
 /**
- * Like `SendOptions`, without `ifOnline`, since a pool is never refused as offline, and without an attachment, since
- * the recipient is not known.
+ * Like `SendOptions`, without `ifOnline`, since a pool is never refused as offline. Upload an attachment for all members
+ * of the pool, since any of them may receive the message.
  */
-export type PoolSendOptions = Omit<SendOptions, 'ifOnline' | 'attachment'>
+export type PoolSendOptions = Omit<SendOptions, 'ifOnline'>
 
 const CREDIT_MAX = 0xffff
 const clients = new WeakMap<PeerEngine, PoolClient>()
@@ -201,9 +201,8 @@ export class Pool extends MemberList<PoolId> {
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
     return new Promise((accepted, refused) => {
-      const { priority, ttlSeconds, terms } = postTermsOf(this.owner, options)
-      const { thread } = options
-      const send = { poolId: this.id, body: bytesOf(body), priority, ttlSeconds, terms, thread, accepted, refused }
+      const { to: _, ...terms } = postTermsOf(this.owner, options)
+      const send = { poolId: this.id, body: bytesOf(body), ...terms, accepted, refused }
       this.#tell(({ sender }) => sender.send(send))
     })
   }
