@@ -28,6 +28,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     send: async () => (await import('./messages/send.ts')).sendCommand,
     group: async () => (await import('./members/group.ts')).groupCommand,
     pool: async () => (await import('./members/group.ts')).poolCommand,
+    schedule: async () => (await import('./schedule/schedule.ts')).scheduleCommand,
     request: async () => (await import('./messages/send.ts')).requestCommand,
     listen: async () => (await import('./messages/listen.ts')).listenCommand,
     chat: async () => (await import('./messages/chat.ts')).chatCommand,

@@ -50,19 +50,14 @@ export async function resolveAudience(shell: Shell, words: readonly string[], wi
   const groups = new Map<GroupId, GroupFacts>()
   const within = withinMs === undefined ? {} : { withinMs }
   for (const word of words) {
-    if (word === EVERYBODY) for (const key of await everybody(shell, within)) peers.add(key)
+    if (word === EVERYBODY)
+      for (const key of await callPeer(shell, { method: 'everybody', params: null, ...within })) peers.add(key)
     else if (word.startsWith('@')) {
       const group = findGroup(await callPeer(shell, { method: 'groups', params: null, ...within }), word.slice(1))
       groups.set(group.id, group)
     } else peers.add(await resolveRecipient(shell, word, withinMs))
   }
   return { peers: [...peers], groups: [...groups.values()] }
-}
-
-async function everybody(shell: Shell, within: { withinMs?: Millis }): Promise<PeerKey[]> {
-  const members = await callPeer(shell, { method: 'members', params: null, ...within })
-  const own = await ownKey(shell)
-  return members.map(({ peer }) => peer).filter((peer) => peer !== own)
 }
 
 const ownKey = async ({ profile }: Shell): Promise<PeerKey> => (await profile.readKeys()).identity.signing.publicKey

@@ -1,6 +1,7 @@
 /** Defines the calls that send one message to several recipients. */
 import type { EnvelopeId, GroupId, Peer, PeerKey, Priority, SealpostCode, SealpostError } from '@sealpost/sdk'
 import { type Group, groupsOf } from '@sealpost/sdk/groups'
+import { usersOf } from '@sealpost/sdk/users'
 import type { Millis } from '@sealpost/std'
 
 export interface Outgoing {
@@ -32,12 +33,18 @@ export interface EachOutcome extends MemberResult {
 }
 
 export interface BulkCalls {
+  /** Returns all other members of the mesh, without devices. */
+  everybody(params: null): Promise<readonly PeerKey[]>
   /** Sends one message to each recipient. Resolves with each outcome. */
   sendEach(params: SendEachParams): Promise<readonly EachOutcome[]>
 }
 
 export function bulkCallsOf(peer: Peer): BulkCalls {
   return {
+    everybody: async () => {
+      const others = (await peer.members()).map((member) => member.peer).filter((key) => key !== peer.key)
+      return usersOf(peer).omitDevices(others)
+    },
     sendEach: async ({ peers, groups: ids, bodyBase64, ...options }) => {
       const body = Buffer.from(bodyBase64, 'base64')
       const groups = await Promise.all(ids.map((id) => groupsOf(peer).find(id)))

@@ -20,6 +20,8 @@ import { type Device, usersOf } from '@sealpost/sdk/users'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
+import { type TickCalls, tickCallsOf } from '../schedule/tick-calls.ts'
+import type { TickStore } from '../schedule/tick-store.ts'
 import { type BulkCalls, bulkCallsOf, type MemberResult, type Outgoing } from './bulk-calls.ts'
 
 export interface SendParams extends Outgoing {
@@ -59,7 +61,7 @@ interface SessionFacts {
   readonly waiting: number
 }
 
-export interface PeerCalls extends BulkCalls, GroupCalls, PoolCalls, DeviceCalls {
+export interface PeerCalls extends BulkCalls, TickCalls, GroupCalls, PoolCalls, DeviceCalls {
   /** Resolves when the profile has stored the message, which is then sent exactly once. */
   enqueue(params: SendParams): Promise<null>
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
@@ -87,11 +89,12 @@ export interface Rotations {
 interface CallDependencies {
   readonly online: Promise<Durability>
   readonly rotate: Rotations
+  readonly ticks: TickStore
   readonly withStateOf: WithStateOf
   receiveFile(message: Message, folder: string | undefined): Promise<FileOutcome>
 }
 
-export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }: CallDependencies): PeerCalls {
+export function callsOf(peer: Peer, { online, rotate, ticks, withStateOf, receiveFile }: CallDependencies): PeerCalls {
   const post = ({ to, bodyBase64, ...options }: SendParams) =>
     peer.enqueue(to, Buffer.from(bodyBase64, 'base64'), options)
   return {
@@ -132,6 +135,7 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
     rotateBoxKey: () => rotate.boxKey(),
     rotateIdentity: () => rotate.identity(),
     ...bulkCallsOf(peer),
+    ...tickCallsOf(peer, ticks),
     ...groupCallsOf(peer, withStateOf),
     ...deviceCallsOf(peer),
     ...poolCallsOf(peer),

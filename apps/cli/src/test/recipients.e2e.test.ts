@@ -15,7 +15,13 @@ const heardBy = async (profile: string, ...words: string[]) =>
 test('a message to a list of peers and groups has an outcome for each recipient', async () => {
   const { id } = jsonOf(await machine.run(['group', 'create', 'crew', 'carol', '--json']))
   const sent = jsonOf(await machine.run(['send', 'bob,@crew', 'lunch?', '--json']))
-  expect(sent).toMatchObject({ bytes: 6, recipients: [{ group: null, code: null }, { group: id, code: null }] })
+  expect(sent).toMatchObject({
+    bytes: 6,
+    recipients: [
+      { group: null, code: null },
+      { group: id, code: null },
+    ],
+  })
   expect(await heardBy('bob')).toMatchObject({ text: 'lunch?', group: null })
   expect(await heardBy('carol')).toMatchObject({ text: 'lunch?', group: { name: 'crew' } })
   const code = async (...words: string[]) => failureOf(await machine.run(['send', ...words, '--json']))
