@@ -1,14 +1,12 @@
-/** `sealpost send` ends when the message is stored, `sealpost request` when the reply has arrived. */
-
-import { resolve } from 'node:path'
+/** `sealpost send` ends when the message is stored. */
 import { fingerprint } from '@sealpost/identity'
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
-import { escapeName, escapeText } from '../output.ts'
-import type { RequestResult, SendParams } from '../session/peer-calls.ts'
+import { escapeName } from '../output.ts'
+import type { SendParams } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
@@ -27,7 +25,6 @@ import {
   wordsOf,
 } from './delivery.ts'
 import type { SentFile } from './files.ts'
-import { binaryNotice, bodyForPrograms, fileNotice, textOf } from './incoming-message.ts'
 
 interface SendOptions extends DeliveryTime {
   readonly file?: string
@@ -210,86 +207,4 @@ const NO_LIMIT_MS = 2 ** 31 - 1
 async function say({ output }: Shell, json: object, note: string): Promise<void> {
   if (output.isJson) await output.result(json, () => note)
   else output.info(note)
-}
-
-interface RequestOptions {
-  readonly file?: string
-  readonly attach?: string
-  readonly priority: Priority
-  readonly timeout: number
-  readonly ifOnline?: boolean
-  readonly files?: string
-}
-
-export function requestCommand(run: RunAction): Command {
-  return new Command('request')
-    .description('Send TEXT, the contents of a file, or stdin to a peer as a request, and print the reply')
-    .argument('<TO>', "the peer's name, fingerprint or key (64 hex digits)")
-    .argument('[TEXT]', 'the request; if TEXT and --file are omitted, the request is read from stdin')
-    .option('-f, --file <PATH>', 'read the request from this file; use - for stdin')
-    .option('-a, --attach <PATH>', 'attach a file of any size')
-    .addOption(
-      new Option('--priority <PRIORITY>', 'the priority of the request and its reply')
-        .choices(PRIORITIES)
-        .default('next'),
-    )
-    .addOption(
-      durationOption(
-        '--timeout <TIME>',
-        'how long to wait for the reply; a reply that arrives later is delivered as a message',
-        '30s',
-      ),
-    )
-    .option('--if-online', 'fail immediately if the peer is offline')
-    .option(
-      '--files <FOLDER>',
-      "save the reply's file in this folder; if this option is omitted, a reply with a file stays in the queue as a message",
-    )
-    .addHelpText(
-      'after',
-      examples(
-        "sealpost request bob 'which port?'",
-        'sealpost request reviewer --file change.diff --timeout 10m',
-        'sealpost request bob ping --if-online --json',
-        "sealpost request bob 'the plan?' --files ~/Downloads",
-      ),
-    )
-    .action(run(request))
-}
-
-/** Large, because unsettled messages may precede the reply. */
-const CREDIT = 512
-
-async function request(shell: Shell, options: RequestOptions, to: string, text: string | undefined): Promise<void> {
-  const content = await readContent({ text, file: options.file, attach: options.attach })
-  const key = await resolveRecipient(shell, to)
-  const file = await content.upload(shell, key)
-  const params = {
-    to: key,
-    bodyBase64: Buffer.from(content.body).toString('base64'),
-    priority: options.priority,
-    ttlSeconds: 0,
-    ...(file && { attachment: file.text }),
-    timeoutMs: options.timeout * 1000,
-    ifOnline: options.ifOnline ?? false,
-    ...(options.files !== undefined && { folder: resolve(options.files) }),
-  }
-  const call = { method: 'request', params, withinMs: NO_LIMIT_MS, credit: CREDIT } as const
-  const answer = await callPeer(shell, call).catch(async (error) => {
-    if ((error as { code?: string }).code === 'unknown_recipient') await explainUnknown(shell, to)
-    throw error
-  })
-  return show(shell, answer)
-}
-
-const NOT_SAVED =
-  'The reply stays in the queue as a message, because its file was not saved. Save it with `sealpost listen --files FOLDER`.'
-
-async function show({ output }: Shell, { bodyBase64, outcome, ...answer }: RequestResult): Promise<void> {
-  const body = new Uint8Array(Buffer.from(bodyBase64, 'base64'))
-  const text = escapeText(textOf({ body }) ?? binaryNotice({ body }), '')
-  if (answer.isError) throw new OperatingError('answered_error', text)
-  await output.result({ ...answer, ...bodyForPrograms({ body }) }, () => text + fileNotice(answer.file, outcome))
-  if (outcome.name === 'lost') throw new OperatingError(outcome.code, 'The file of the reply is lost.')
-  if (outcome.name === 'left' || outcome.name === 'later') throw new OperatingError('file_not_saved', NOT_SAVED)
 }

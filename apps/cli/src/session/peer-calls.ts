@@ -30,11 +30,28 @@ export interface SendParams extends Outgoing {
   readonly notBefore?: Millis
 }
 
-interface RequestParams extends SendParams {
+interface ReplyTerms extends Outgoing {
   readonly timeoutMs: number
-  readonly ifOnline: boolean
   /** The folder for the reply's file, as an absolute path. */
   readonly folder?: string
+}
+
+interface RequestParams extends ReplyTerms {
+  readonly to: PeerKey
+  readonly ifOnline: boolean
+}
+
+interface GroupRequestParams extends ReplyTerms {
+  readonly group: GroupId
+}
+
+interface PoolRequestParams extends ReplyTerms {
+  readonly pool: PoolId
+}
+
+/** `code`: why there is no reply. */
+export interface GroupReply extends MemberResult {
+  readonly result: RequestResult | null
 }
 
 export interface RequestResult {
@@ -66,6 +83,10 @@ export interface PeerCalls extends BulkCalls, TickCalls, GroupCalls, PoolCalls, 
   enqueue(params: SendParams): Promise<null>
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
   request(params: RequestParams): Promise<RequestResult>
+  /** Resolves with the outcome of each member, once all have replied or the time is over. */
+  requestGroup(params: GroupRequestParams): Promise<readonly GroupReply[]>
+  /** Resolves with the reply of the worker that received the request. */
+  requestPool(params: PoolRequestParams): Promise<RequestResult>
   setStatus(status: Status): Promise<null>
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
@@ -95,6 +116,7 @@ interface CallDependencies {
 }
 
 export function callsOf(peer: Peer, { online, rotate, ticks, withStateOf, receiveFile }: CallDependencies): PeerCalls {
+  const finish = (reply: Message, folder: string | undefined) => finishReply(reply, () => receiveFile(reply, folder))
   const post = ({ to, bodyBase64, ...options }: SendParams) =>
     peer.enqueue(to, Buffer.from(bodyBase64, 'base64'), options)
   return {
@@ -107,17 +129,18 @@ export function callsOf(peer: Peer, { online, rotate, ticks, withStateOf, receiv
       const { envelopeId, isDuplicate } = await receipt
       return { envelopeId, isDuplicate }
     },
-    request: async ({ to, bodyBase64, folder, ...options }) => {
-      const answer = await peer.request(to, Buffer.from(bodyBase64, 'base64'), options)
-      const outcome = await receiveFile(answer, folder).catch((error) => {
-        answer.retry()
-        throw error
-      })
-      finishMessage(answer, outcome)
-      const { envelopeId, sender, sentAtMs, isError, body } = answer
-      const file = fileForPrograms(answer, outcome)
-      return { envelopeId, sender, sentAtMs, isError, file, outcome, bodyBase64: Buffer.from(body).toString('base64') }
+    request: async ({ to, bodyBase64, folder, ...options }) =>
+      finish(await peer.request(to, Buffer.from(bodyBase64, 'base64'), options), folder),
+    requestGroup: async ({ group, bodyBase64, folder, ...options }) => {
+      const { replies } = await (await groupsOf(peer).find(group)).request(Buffer.from(bodyBase64, 'base64'), options)
+      return Promise.all(
+        (await replies).map(async ({ peer, reply, error }) =>
+          reply ? { peer, code: null, result: await finish(reply, folder) } : { peer, code: error.code, result: null },
+        ),
+      )
     },
+    requestPool: async ({ pool, bodyBase64, folder, ...options }) =>
+      finish(await (await poolsOf(peer).find(pool)).request(Buffer.from(bodyBase64, 'base64'), options), folder),
     setStatus: async (status) => {
       peer.setStatus(status)
       return null
@@ -141,6 +164,18 @@ export function callsOf(peer: Peer, { online, rotate, ticks, withStateOf, receiv
     ...poolCallsOf(peer),
     sessionFacts: async () => ({ durability: await online, waiting: peer.pendingCount }),
   }
+}
+
+/** Saves the file of a reply, if there is one, and settles the reply. */
+async function finishReply(reply: Message, receive: () => Promise<FileOutcome>): Promise<RequestResult> {
+  const outcome = await receive().catch((error) => {
+    reply.retry()
+    throw error
+  })
+  finishMessage(reply, outcome)
+  const { envelopeId, sender, sentAtMs, isError, body } = reply
+  const file = fileForPrograms(reply, outcome)
+  return { envelopeId, sender, sentAtMs, isError, file, outcome, bodyBase64: Buffer.from(body).toString('base64') }
 }
 
 /** Returns who is online. The first presence report contains this peer itself. */

@@ -32,6 +32,8 @@ interface PoolSend {
   readonly note?: Note | undefined
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
+  /** Called when the message has an id, before the broker receives it. */
+  readonly sealed?: ((envelopeId: EnvelopeId) => void) | undefined
 }
 
 export interface PoolSenderPorts extends Omit<AddedPartPorts, 'emit' | 'ask' | 'crypto'> {
@@ -239,6 +241,7 @@ export class PoolSender {
     entry.sealed = { frame, admittedAtMs: nowMs, dueAtMs: 0, mayBeStored: false, pauses: 0 }
     entry.state = 'waiting'
     this.#byId.set(envelopeId, entry)
+    send.sealed?.(envelopeId)
   }
 
   #frameOf(entry: Entry): FrameOf<'sendPool'> {
