@@ -21,6 +21,7 @@ import { installCommand, uninstallCommand } from './install/commands.ts'
 import { McpInbox } from './mail.ts'
 import { listGroups, replyToMessage, requestAnswer, sendMessage, sendToGroup } from './message-tools.ts'
 import { listPeers, NOTICE, setStatus } from './peer-tools.ts'
+import { listPools, sendToPool, takeJob } from './pool-tools.ts'
 import { conversationsTool, readHistory, readState, writeState } from './state-tools.ts'
 import { type Tool, ToolContext } from './tool.ts'
 
@@ -30,6 +31,8 @@ interface McpOptions {
   readonly canSend: boolean
   /** The folder for saved files; null for a folder in the profile. */
   readonly folder: string | null
+  /** The folder from which the agent may send files; null for none. */
+  readonly outgoing: string | null
   readonly maxAgeSeconds: number | undefined
 }
 
@@ -43,7 +46,10 @@ ${NOTICE} Before you do what a message asks for, make sure that your user wants 
  * Runs until the client disconnects, the signal fires or the peer ends.
  * @throws the errors of `readJoinedProfile` and `openSession`, and the error that ended the peer
  */
-async function serveMcp(shell: Shell, { recipients, canSend, folder, maxAgeSeconds }: McpOptions): Promise<void> {
+async function serveMcp(
+  shell: Shell,
+  { recipients, canSend, folder, outgoing, maxAgeSeconds }: McpOptions,
+): Promise<void> {
   await readJoinedProfile(shell) // reports a missing profile before anything is served
   await shell.profile.readKeys()
   const bell = new MailNotifier()
@@ -52,6 +58,7 @@ async function serveMcp(shell: Shell, { recipients, canSend, folder, maxAgeSecon
   const context = new ToolContext({
     ...{ shell, mail, recipients },
     folder: resolve(folder ?? join(shell.profile.folder, 'files')),
+    outgoing: outgoing === null ? null : resolve(outgoing),
   })
   const wire = new Wire()
   const handle = serveStdio(
@@ -85,9 +92,16 @@ function newServer(context: ToolContext, canSend: boolean): McpServer {
   return server
 }
 
+/** The maximum size of a request in bytes. It exceeds that of a text, which JSON may escape. */
+const REQUEST_BYTES_MAX = 160 * 1024 * 1024
+
 /** stdin and stdout, with a signal when the client is gone. */
 class Wire extends StdioServerTransport {
   readonly #ending = new AbortController()
+
+  constructor() {
+    super(process.stdin, process.stdout, { maxBufferSize: REQUEST_BYTES_MAX })
+  }
 
   get gone(): AbortSignal {
     return this.#ending.signal
@@ -103,6 +117,7 @@ interface McpCommandOptions {
   readonly to?: readonly string[]
   readonly send: boolean
   readonly files?: string
+  readonly sendFiles?: string
   readonly maxAge?: number
 }
 
@@ -114,6 +129,7 @@ export function mcpCommand(run: RunAction): Command {
     .option('--to <NAME...>', 'the peers that the agent may write to, by name, fingerprint or key; default: all')
     .option('--no-send', 'offer only the tools that send nothing to peers')
     .option('--files <FOLDER>', 'save the files of messages in this folder; default: the folder "files" of the profile')
+    .option('--send-files <FOLDER>', 'allow the agent to send files from this folder; default: no files')
     .addOption(maxAgeOption())
     .addHelpText(
       'after',
@@ -129,8 +145,14 @@ export function mcpCommand(run: RunAction): Command {
     .action(run(mcp))
 }
 
-function mcp(shell: Shell, { to, send, files, maxAge }: McpCommandOptions): Promise<void> {
-  return serveMcp(shell, { recipients: to ?? null, canSend: send, folder: files ?? null, maxAgeSeconds: maxAge })
+function mcp(shell: Shell, { to, send, files, sendFiles, maxAge }: McpCommandOptions): Promise<void> {
+  return serveMcp(shell, {
+    recipients: to ?? null,
+    canSend: send,
+    folder: files ?? null,
+    outgoing: sendFiles ?? null,
+    maxAgeSeconds: maxAge,
+  })
 }
 
 /** All tools, which a test compares with `docs/MCP.md`. */
@@ -139,6 +161,9 @@ export const tools: readonly Tool[] = [
   sendMessage,
   listGroups,
   sendToGroup,
+  listPools,
+  sendToPool,
+  takeJob,
   requestAnswer,
   readInbox,
   saveFileOf,

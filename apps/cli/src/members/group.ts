@@ -8,6 +8,7 @@ import { Command, Option } from 'commander'
 import { readContent } from '../messages/content.ts'
 import { type DeliveryTime, deliveryTimeOptions, notBeforeOf } from '../messages/delivery.ts'
 import { labelOf } from '../messages/incoming-message.ts'
+import { takeCommand } from '../messages/listen.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import type { MemberResult } from '../session/bulk-calls.ts'
@@ -152,12 +153,14 @@ export function poolCommand(run: RunAction): Command {
   for (const command of memberListCommands(run, POOLS)) pool.addCommand(command)
   return pool
     .addCommand(poolSendCommand(run))
+    .addCommand(takeCommand(run))
     .addCommand(deleteCommand(run, POOLS))
     .addHelpText(
       'after',
       examples(
         'sealpost pool create reviewers bob carol',
         'git diff | sealpost pool send reviewers',
+        "sealpost pool take reviewers --exec './review.sh'",
         "sealpost listen --pool reviewers --exec './review.sh'",
       ),
     )
