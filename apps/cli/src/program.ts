@@ -30,6 +30,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     pool: async () => (await import('./members/group.ts')).poolCommand,
     schedule: async () => (await import('./schedule/schedule.ts')).scheduleCommand,
     request: async () => (await import('./messages/request.ts')).requestCommand,
+    inbox: async () => (await import('./messages/inbox.ts')).inboxCommand,
     listen: async () => (await import('./messages/listen.ts')).listenCommand,
     chat: async () => (await import('./messages/chat.ts')).chatCommand,
     mcp: async () => (await import('./mcp/serve.ts')).mcpCommand,

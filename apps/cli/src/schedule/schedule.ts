@@ -11,8 +11,10 @@ import { parseDuration } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 import {
   addSchedule,
+  type Clocks,
   dueTick,
   type MissedPolicy,
+  MissedTicks,
   parseCron,
   readSchedules,
   removeSchedule,
@@ -178,9 +180,12 @@ async function runAll(shell: Shell): Promise<void> {
 const TURN_EVERY_MS = 1_000
 const RETRY_AFTER_MS = 1_000
 
+const clocks = (): Clocks => ({ wallMs: Date.now(), steadyMs: performance.now() })
+
 class ScheduleRunner {
   readonly #shell: Shell
   readonly #last = new Map<string, Millis>()
+  readonly #missed = new MissedTicks(clocks())
   #draining: Promise<void> | null = null
 
   constructor(shell: Shell) {
@@ -204,8 +209,10 @@ class ScheduleRunner {
     const cron = parseCron(schedule, schedule.createdAtMs)
     for (;;) {
       const lastMs = this.#last.get(schedule.id) ?? schedule.createdAtMs
-      const nowMs = Date.now()
-      const tickMs = dueTick(cron, { lastMs, nowMs, missed: schedule.missed })
+      const now = clocks()
+      const nowMs = now.wallMs
+      this.#missed.look(now)
+      const tickMs = dueTick(cron, { lastMs, nowMs, missedUntilMs: this.#missed.untilMs, missed: schedule.missed })
       if (tickMs === null) return Math.max(1, (cron.nextRun(new Date(lastMs))?.getTime() ?? Infinity) - nowMs)
       await this.#send(schedule, tickMs)
       this.#last.set(schedule.id, tickMs)

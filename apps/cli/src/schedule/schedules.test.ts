@@ -1,12 +1,13 @@
 /** Tests which tick is due, with a clock that jumps. */
 import { OperatingError } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
-import { dueTick, parseCron } from './schedules.ts'
+import { dueTick, MissedTicks, parseCron } from './schedules.ts'
 
 const at = (time: string) => new Date(`2026-11-28T${time}Z`).getTime()
 const hourly = parseCron({ cron: '0 * * * *', timeZone: 'UTC' }, 0)
 const due = (lastTime: string, time: string, missed: 'once' | 'skip' = 'once') => {
-  const tickMs = dueTick(hourly, { lastMs: at(lastTime), nowMs: at(time), missed })
+  const nowMs = at(time)
+  const tickMs = dueTick(hourly, { lastMs: at(lastTime), nowMs, missedUntilMs: nowMs - 60_000, missed })
   return tickMs === null ? null : new Date(tickMs).toISOString().slice(11, 16)
 }
 
@@ -28,9 +29,21 @@ test('ticks of each second are due one after the other', () => {
   const cron = parseCron({ cron: '* * * * * *', timeZone: 'UTC' }, 0)
   const nowMs = at('11:00:05')
   const ticks: number[] = []
-  const next = (lastMs: number) => dueTick(cron, { lastMs, nowMs, missed: 'once' })
+  const next = (lastMs: number) => dueTick(cron, { lastMs, nowMs, missedUntilMs: 0, missed: 'once' })
   for (let tickMs = next(at('11:00:00')); tickMs !== null; tickMs = next(tickMs)) ticks.push(tickMs)
   expect(ticks.map((ms) => (ms - at('11:00:00')) / 1000)).toEqual([1, 2, 3, 4, 5])
+})
+
+test('ticks are missed at the start and when the clock is set forward, and not by slow sends', () => {
+  const missed = new MissedTicks({ wallMs: 1_000_000, steadyMs: 0 })
+  const after = (wallMs: number, steadyMs: number) => {
+    missed.look({ wallMs, steadyMs })
+    return missed.untilMs
+  }
+  expect(missed.untilMs).toBe(940_000)
+  expect(after(1_600_000, 600_000)).toBe(940_000) // the loop was slow
+  expect(after(-2_000_000, 601_000)).toBe(940_000)
+  expect(after(5_200_000, 602_000)).toBe(5_140_000)
 })
 
 describe('is refused with a code and a sentence:', () => {

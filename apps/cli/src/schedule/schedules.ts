@@ -24,8 +24,6 @@ export interface Schedule {
   readonly createdAtMs: Millis
 }
 
-/** A tick that is later than this has been missed, because nothing ran or because the clock was set forward. */
-const LATE_MS = 60_000
 const SCHEDULES_MAX = 100
 
 /**
@@ -55,17 +53,50 @@ interface TickQuestion {
   /** The latest tick that was sent. */
   readonly lastMs: Millis
   readonly nowMs: Millis
+  /** Ticks up to this time were missed. Later ones are sent, however late. */
+  readonly missedUntilMs: Millis
   readonly missed: MissedPolicy
 }
 
 /** Returns the tick to send now, and null if none is due. Each tick is the time that the expression names, in ms. */
-export function dueTick(cron: Cron, { lastMs, nowMs, missed }: TickQuestion): Millis | null {
+export function dueTick(cron: Cron, question: TickQuestion): Millis | null {
+  const { lastMs, nowMs, missedUntilMs, missed } = question
   const next = cron.nextRun(new Date(lastMs))?.getTime()
   if (next === undefined || next > nowMs) return null
-  if (nowMs - next <= LATE_MS) return next
-  const [latest] = cron.previousRuns(1, new Date(nowMs - LATE_MS))
-  const lateMs = Math.max(next, latest?.getTime() ?? next)
-  return missed === 'once' ? lateMs : dueTick(cron, { lastMs: lateMs, nowMs, missed })
+  if (next > missedUntilMs) return next
+  const [latest] = cron.previousRuns(1, new Date(missedUntilMs + 1))
+  const missedMs = Math.max(next, latest?.getTime() ?? next)
+  return missed === 'once' ? missedMs : dueTick(cron, { ...question, lastMs: missedMs })
+}
+
+/** How late a tick may be at the start, or after the clock was set, without counting as missed. */
+const LATE_MS = 60_000
+
+export interface Clocks {
+  readonly wallMs: Millis
+  /** A clock that is never set and stands still while the machine sleeps. */
+  readonly steadyMs: Millis
+}
+
+/**
+ * Determines until when ticks were missed. A tick is missed if nothing ran at its time, or if the clock was set past
+ * it. A tick that only waited for other ticks is not missed.
+ */
+export class MissedTicks {
+  #last: Clocks
+  untilMs: Millis
+
+  constructor(start: Clocks) {
+    this.#last = start
+    this.untilMs = start.wallMs - LATE_MS
+  }
+
+  /** Call at each look at the clocks. */
+  look(now: Clocks): void {
+    const jumpMs = now.wallMs - this.#last.wallMs - (now.steadyMs - this.#last.steadyMs)
+    if (jumpMs > LATE_MS) this.untilMs = now.wallMs - LATE_MS
+    this.#last = now
+  }
 }
 
 const fileOf = ({ folder }: Profile): string => join(folder, 'schedules.json')

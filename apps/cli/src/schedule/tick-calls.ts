@@ -32,7 +32,7 @@ export interface TickCalls {
 
 const DRAIN_EVERY_MS = 50
 /** How long a tick waits for the broker before it leaves its messages in the outbox. */
-const DRAIN_WITHIN_MS = 3_000
+const DRAIN_WITHIN_MS = 1_000
 
 export function tickCallsOf(peer: Peer, ticks: TickStore, drainWithinMs = DRAIN_WITHIN_MS): TickCalls {
   const drain = async (signal?: AbortSignal) => {
