@@ -3,6 +3,7 @@ import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { z } from 'zod'
+import { declineGroup } from '../members/group-leaves.ts'
 import { explainUnknown } from '../members/member-list.ts'
 import type { Content } from '../messages/content.ts'
 import { isEverybody, isOnePeer, readersOf, resolveAudience } from '../messages/delivery.ts'
@@ -223,6 +224,22 @@ export const replyToMessage = tool({
     )
     await file?.done()
     return { content: { messageId, bytes: said.bytes, isStored } }
+  },
+})
+
+export const leaveGroup = tool({
+  name: 'leave_group',
+  title: 'Leave a group',
+  description:
+    'Leaves a group: asks its owner to remove you, and declines the messages of the group until then. Only the owner can add you again.',
+  effect: 'sends',
+  input: z.object({ group: z.string().min(1).max(64).describe('a name or an id from list_groups') }),
+  output: z.object({ left: z.object({ id: z.string(), name: z.string() }) }),
+  run: async ({ group: word }, { shell }) => {
+    const group = findGroup(await callPeer(shell, { method: 'groups', params: null }), word)
+    await callPeer(shell, { method: 'leaveGroup', params: { group: group.id } })
+    await declineGroup(shell.profile, group)
+    return { content: { left: { id: group.id, name: visible(group.name) } } }
   },
 })
 

@@ -19,7 +19,7 @@ import {
 } from './inbox-tools.ts'
 import { installCommand, uninstallCommand } from './install/commands.ts'
 import { McpInbox } from './mail.ts'
-import { listGroups, replyToMessage, requestAnswer, sendMessage, sendToGroup } from './message-tools.ts'
+import { leaveGroup, listGroups, replyToMessage, requestAnswer, sendMessage, sendToGroup } from './message-tools.ts'
 import { listPeers, NOTICE, setStatus } from './peer-tools.ts'
 import { listPools, sendToPool, takeJob } from './pool-tools.ts'
 import { conversationsTool, readHistory, readState, writeState } from './state-tools.ts'
@@ -161,6 +161,7 @@ export const tools: readonly Tool[] = [
   sendMessage,
   listGroups,
   sendToGroup,
+  leaveGroup,
   listPools,
   sendToPool,
   takeJob,

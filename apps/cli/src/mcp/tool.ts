@@ -5,6 +5,7 @@ import type { CallToolResult, McpServer, StandardSchemaWithJSON, ToolAnnotations
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError, type PeerKey } from '@sealpost/std'
 import type { z } from 'zod'
+import { takeGroupLeave } from '../members/group-leaves.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { type Content, readContent } from '../messages/content.ts'
 import { Contacts } from '../profile/contacts.ts'
@@ -51,7 +52,10 @@ export class ToolContext {
    */
   async takeSession(signal: AbortSignal, maxAgeSeconds?: number): Promise<PeerSession> {
     const session = await openSession({ ...this.shell, signal }, { credit: CREDIT, patience: signal, maxAgeSeconds })
-    session.peer.onMessage((message) => (this.jobs.isWanted(message) ? this.mail.add(message) : message.retry()))
+    session.peer.onMessage(async (message) => {
+      if (!this.jobs.isWanted(message)) message.retry()
+      else if (!(await takeGroupLeave(this.shell, session.peer, message))) await this.mail.add(message)
+    })
     this.#seated.resolve(session)
     return session
   }

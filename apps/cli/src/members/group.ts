@@ -16,6 +16,7 @@ import { findGroup, findPool, type GroupFacts, type PoolFacts } from '../session
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
+import { declineGroup } from './group-leaves.ts'
 import { deleteCommand, findMemberList, type MemberListSpec, memberListCommands } from './member-list.ts'
 
 const GROUPS: MemberListSpec<GroupFacts> = {
@@ -41,10 +42,28 @@ export function groupCommand(run: RunAction): Command {
   for (const command of memberListCommands(run, GROUPS)) group.addCommand(command)
   return group
     .addCommand(groupSendCommand(run))
+    .addCommand(leaveCommand(run))
     .addCommand(deleteCommand(run, GROUPS))
     .addHelpText(
       'after',
       examples('sealpost group create crew bob carol', "sealpost group send crew 'lunch?'", 'sealpost group list'),
+    )
+}
+
+function leaveCommand(run: RunAction): Command {
+  return new Command('leave')
+    .description(
+      "Leave a group. The owner's next command that receives messages removes you; until then, your commands decline the messages of the group.",
+    )
+    .argument(...GROUPS.argument)
+    .addHelpText('after', examples('sealpost group leave crew'))
+    .action(
+      run(async (shell, _options: object, word: string) => {
+        const group = await findMemberList(shell, GROUPS, word)
+        await callPeer(shell, { method: 'leaveGroup', params: { group: group.id } })
+        await declineGroup(shell.profile, group)
+        await shell.output.result({ left: group.id }, () => `left ${escapeName(group.name)}`)
+      }),
     )
 }
 

@@ -5,6 +5,7 @@ import type { Message } from '@sealpost/sdk'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
+import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { findPool } from '../session/peer-calls.ts'
@@ -91,6 +92,7 @@ async function handleAll(
   for (let done = 0; done < count; ) {
     const { value: message } = await abortable(nextMessage(session.peer), shell.signal)
     if (message === undefined) return session.failed
+    if (await takeGroupLeave(shell, session.peer, message)) continue
     await names.learn(message.user)
     const outcome = await saved.receive(shell, message, folder)
     if (!(await handle(message, { ...handling, outcome }))) continue

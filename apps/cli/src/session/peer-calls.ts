@@ -244,6 +244,8 @@ interface GroupCalls {
   createGroup(params: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
   changeGroup(params: GroupChange): Promise<GroupFacts>
   deleteGroup(params: { group: GroupId }): Promise<null>
+  /** Resolves when the owner's removal, or the request to the owner, is stored. */
+  leaveGroup(params: { group: GroupId }): Promise<null>
   /** Resolves with each member's outcome. */
   sendToGroup(params: GroupSendParams): Promise<readonly MemberResult[]>
 }
@@ -258,6 +260,10 @@ function groupCallsOf(peer: Peer, withStateOf: WithStateOf): GroupCalls {
     changeGroup: async ({ group, ...change }) => changeMemberList(await groups.find(group), change),
     deleteGroup: async ({ group }) => {
       await (await groups.find(group)).delete()
+      return null
+    },
+    leaveGroup: async ({ group }) => {
+      await (await groups.find(group)).leave()
       return null
     },
     sendToGroup: async ({ group: id, bodyBase64, isKept, ...options }) => {

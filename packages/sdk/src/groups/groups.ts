@@ -13,6 +13,7 @@ import {
   isGroupMember,
   type MemberOutcome,
   type MessageRecorder,
+  notInGroup,
   unknownGroup,
 } from './group-client.ts'
 import { MemberList, MemberLists } from './member-lists.ts'
@@ -117,10 +118,29 @@ export class Groups {
     return this.#groupOf(groupId)
   }
 
+  /**
+   * Carries out a member's request to leave a group that this peer owns. Returns whether the message is such a request,
+   * which the application then settles and does not show.
+   * @throws the errors of `Group.remove`
+   * @example peer.onMessage(async (message) => void ((await groupsOf(peer).takeLeave(message)) || show(message)))
+   */
+  async takeLeave({ thread, sender, user, group: among }: Message): Promise<boolean> {
+    if (among !== null || !thread?.startsWith(LEAVE_THREAD)) return false
+    const group = (await this.list()).find(({ id, isOwn }) => isOwn && leaveThreadOf(id) === thread)
+    if (!group) return false
+    const leaving = [user, sender].filter((key) => group.members.includes(key) && key !== group.owner)
+    if (leaving.length > 0 && leaving.length < group.members.length) await group.remove(...leaving)
+    return true
+  }
+
   #groupOf(groupId: GroupId): Group {
     return new Group(this.#ports, this.#lists, groupId)
   }
 }
+
+/** The beginning of the thread of a request to leave a group. The beginning of the group's id follows it. */
+const LEAVE_THREAD = '6c656176'
+const leaveThreadOf = (id: GroupId): string => `${LEAVE_THREAD}${id.slice(0, 24)}`
 
 /** A group. The events `group_changed` and `group_deleted` report changes. */
 export class Group extends MemberList<GroupId> {
@@ -148,6 +168,24 @@ export class Group extends MemberList<GroupId> {
       const recorder = options.recordIn
       const send = { groupId: this.id, body: bytesOf(body), terms, recorder, refused, ...answers }
       this.#ports.tell(({ groups }) => groups.send(send))
+    })
+  }
+
+  /**
+   * Leaves the group. Only the owner's signature can remove a member, so this sends the owner a request, which the
+   * owner's application carries out with `Groups.takeLeave`. Resolves when the broker has stored the request. The owner
+   * itself is removed at once, and remains the owner.
+   * @throws SealpostError `not_in_group`, and the errors of `peer.send` and `remove`
+   * @example await group.leave()
+   */
+  async leave(): Promise<void> {
+    const { self, tell } = this.#ports
+    if (!this.members.includes(self)) throw notInGroup()
+    if (this.isOwn) return this.remove(self)
+    await new Promise<Receipt>((accepted, refused) => {
+      const terms = postTermsOf(this.owner, { thread: leaveThreadOf(this.id) })
+      const body = bytesOf(`I leave the group ${this.name} (${this.id}). Please remove me from it.`)
+      tell((engine) => engine.enqueue({ ...terms, body, accepted, refused }))
     })
   }
 
