@@ -3,10 +3,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Enqueued, GroupId, Peer, PeerKey } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
 import type { Millis } from '@sealpost/std'
-import type { Outgoing } from '../session/bulk-calls.ts'
+import type { PostParams } from '../session/bulk-calls.ts'
 import type { TickStore } from './tick-store.ts'
 
-export interface TickParams extends Outgoing {
+export interface TickParams extends PostParams {
   readonly schedule: string
   readonly tickMs: Millis
   readonly peers: readonly PeerKey[]

@@ -4,7 +4,7 @@ import { type Group, groupsOf } from '@sealpost/sdk/groups'
 import { usersOf } from '@sealpost/sdk/users'
 import type { Millis } from '@sealpost/std'
 
-export interface Outgoing {
+export interface PostParams {
   readonly bodyBase64: string
   readonly priority: Priority
   /** The time to live; 0 for the broker's default. */
@@ -19,7 +19,7 @@ export interface MemberResult {
   readonly code: SealpostCode | null
 }
 
-export interface SendEachParams extends Outgoing {
+export interface SendEachParams extends PostParams {
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
   /** When the broker delivers the message. */

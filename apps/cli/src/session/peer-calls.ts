@@ -22,15 +22,15 @@ import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
 import { type TickCalls, tickCallsOf } from '../schedule/tick-calls.ts'
 import type { TickStore } from '../schedule/tick-store.ts'
-import { type BulkCalls, bulkCallsOf, type MemberResult, type Outgoing } from './bulk-calls.ts'
+import { type BulkCalls, bulkCallsOf, type MemberResult, type PostParams } from './bulk-calls.ts'
 
-export interface SendParams extends Outgoing {
+export interface SendParams extends PostParams {
   readonly to: PeerKey
   /** When the broker delivers the message. */
   readonly notBefore?: Millis
 }
 
-interface ReplyTerms extends Outgoing {
+interface ReplyTerms extends PostParams {
   readonly timeoutMs: number
   /** The folder for the reply's file, as an absolute path. */
   readonly folder?: string
@@ -232,7 +232,7 @@ interface GroupChange extends MemberListChange {
   readonly group: GroupId
 }
 
-interface GroupSendParams extends Outgoing {
+interface GroupSendParams extends PostParams {
   readonly group: GroupId
   /** Whether the group's history records the message. */
   readonly isKept: boolean
@@ -295,7 +295,7 @@ interface PoolChange extends MemberListChange {
   readonly pool: PoolId
 }
 
-interface PoolSendParams extends Outgoing {
+interface PoolSendParams extends PostParams {
   readonly pool: PoolId
   /** When the broker delivers the message. */
   readonly notBefore?: Millis
