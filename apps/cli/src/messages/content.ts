@@ -46,7 +46,7 @@ export async function readContent({ text, file, attach }: ContentSource, stdin =
 }
 
 /** Returns a content that has a file if the bytes exceed the limit of a message. `name`: the name of this file. */
-function contentOf(bytes: Uint8Array, name?: string): Content {
+export function contentOf(bytes: Uint8Array, name?: string): Content {
   if (bytes.length <= BODY_BYTES_MAX) return { body: bytes, bytes: bytes.length, upload: async () => null }
   const preview = previewOf(bytes)
   const type = preview === null ? 'application/octet-stream' : 'text/plain; charset=utf-8'

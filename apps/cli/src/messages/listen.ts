@@ -12,6 +12,7 @@ import { findPool } from '../session/peer-calls.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
 import { environmentForExec, maxAgeOption, parseDuration, parseInteger } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
+import { contentOf } from './content.ts'
 import { type FileOutcome, nextMessage, retryPause, SavedFiles, UnsavedFiles } from './files.ts'
 import { labelOf, messageForExec, messageForPeople, messageForPrograms } from './incoming-message.ts'
 
@@ -230,7 +231,7 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
   const isAnswered = isReplying && message.isRequest
   const { failure, printed } = await execute(exec, message, { ...handling, isReplying: isAnswered })
   if (failure === null) {
-    if (isAnswered) await message.reply(printed, { isAutomatic: true })
+    if (isAnswered) await replyWith(printed, message, handling)
     message.settle()
     return true
   }
@@ -238,6 +239,13 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
   message.retry(afterMs)
   warnOf(message, handling, `the command ended ${failure}; next delivery in ${afterMs / 1000} s`)
   return false
+}
+
+/** Replies with a program's output, which becomes a file if it exceeds a message. */
+async function replyWith(printed: Uint8Array, message: Message, { shell }: Handling): Promise<void> {
+  const content = contentOf(printed)
+  const file = await content.upload(shell, message.sender)
+  await message.reply(content.body, { isAutomatic: true, ...(file && { attachment: file.text }) })
 }
 
 interface Executed {

@@ -21,8 +21,11 @@ test('a worker takes one job, and a job that fails goes back to the pool', async
   expect(failureOf(await take('--exec', 'exit 3', '--json'))).toEqual([1, 'job_failed'])
   const texts = [jsonOf(await take('--json')).text, jsonOf(await take('--json')).text]
   expect(texts.sort()).toEqual(['one', 'two'])
-  const replying = take('--exec', 'tr a-z A-Z', '--reply')
-  expect((await machine.run(['request', '--pool', 'workers', 'shout'])).stdout).toBe('SHOUT\n')
+  const replying = take('--files', join(machine.folder, 'jobs'), '--exec', 'tr a-z A-Z <"$SEALPOST_FILE"', '--reply')
+  const files = join(machine.folder, 'files')
+  const asked = machine.run(['request', '--pool', 'workers', '--files', files, '--json'], { stdin: 'y'.repeat(80_000) })
+  const reply = jsonOf(await asked)
+  expect(await Bun.file(reply.file.path).text()).toBe('Y'.repeat(80_000))
   expect((await replying).code).toBe(0)
   const { text } = jsonOf(await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob']))
   expect(text).toBe('not a job')
