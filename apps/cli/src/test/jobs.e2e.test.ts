@@ -1,16 +1,16 @@
 /** Tests jobs of pools and requests to several peers, on the command line and for agents. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { failureOf, jsonLinesOf, jsonOf, Machine } from './cli.ts'
 import { Agent } from './mcp.ts'
 
 let machine: Machine
-beforeEach(async () => {
+beforeAll(async () => {
   machine = await Machine.withBroker('bob', 'carol')
   await machine.run(['pool', 'create', 'workers', 'bob', 'carol'])
-  return () => machine[Symbol.asyncDispose]()
 })
+afterAll(() => machine[Symbol.asyncDispose]())
 
 test('a worker takes one job, and a job that fails goes back to the pool', async () => {
   const take = (...words: string[]) => machine.run(['pool', 'take', 'workers', '--profile', 'bob', ...words])
@@ -29,17 +29,6 @@ test('a worker takes one job, and a job that fails goes back to the pool', async
   expect((await replying).code).toBe(0)
   const { text } = jsonOf(await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob']))
   expect(text).toBe('not a job')
-})
-
-test('a request to a group prints the reply of each member, or why there is none', async () => {
-  await machine.run(['group', 'create', 'crew', 'bob', 'carol'])
-  const bob = machine.start(['listen', '--exec', 'tr a-z A-Z', '--reply', '--profile', 'bob'])
-  await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
-  const replies = jsonLinesOf(await machine.run(['request', '@crew', 'ready?', '--timeout', '3s', '--json']))
-  expect(replies).toContainEqual(expect.objectContaining({ name: 'bob', text: 'READY?', code: null }))
-  expect(replies).toContainEqual(expect.objectContaining({ name: 'carol', code: 'timeout' }))
-  await bob.interrupt()
-  expect(failureOf(await machine.run(['request', '@crew', 'x', '--timeout', '1s', '--json']))).toEqual([124, 'timeout'])
 })
 
 test('an agent sends to several peers, sends files of one folder, and works on one job at a time', async () => {
@@ -70,4 +59,15 @@ test('an agent sends to several peers, sends files of one folder, and works on o
   expect((await machine.run(['pool', 'take', 'workers', '--profile', 'carol', '--json'])).stdout).toContain('"two"')
   expect(first).toMatchObject({ text: 'one', attempt: 1 })
   expect((await bob.call('settle_message', { messageIds: [first.messageId] })).isError).toBe(false)
+})
+
+test('a request to a group prints the reply of each member, or why there is none', async () => {
+  await machine.run(['group', 'create', 'crew', 'bob', 'carol'])
+  const bob = machine.start(['listen', '--exec', 'tr a-z A-Z', '--reply', '--profile', 'bob'])
+  await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
+  const replies = jsonLinesOf(await machine.run(['request', '@crew', 'ready?', '--timeout', '3s', '--json']))
+  expect(replies).toContainEqual(expect.objectContaining({ name: 'bob', text: 'READY?', code: null }))
+  expect(replies).toContainEqual(expect.objectContaining({ name: 'carol', code: 'timeout' }))
+  await bob.interrupt()
+  expect(failureOf(await machine.run(['request', '@crew', 'x', '--timeout', '1s', '--json']))).toEqual([124, 'timeout'])
 })

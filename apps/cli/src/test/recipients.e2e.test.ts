@@ -1,13 +1,13 @@
 /** Tests messages to several recipients, delayed messages, and texts that become files. */
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { failureOf, jsonOf, Machine } from './cli.ts'
 
 let machine: Machine
-beforeEach(async () => {
+beforeAll(async () => {
   machine = await Machine.withBroker('bob', 'carol')
-  return () => machine[Symbol.asyncDispose]()
 })
+afterAll(() => machine[Symbol.asyncDispose]())
 
 const heardBy = async (profile: string, ...words: string[]) =>
   jsonOf(await machine.run(['listen', '--count', '1', '--json', '--profile', profile, ...words]))
@@ -36,10 +36,10 @@ test('a message to a list of peers and groups has an outcome for each recipient'
 })
 
 test('a delayed message arrives when it is due, also in a group', async () => {
-  await machine.run(['group', 'create', 'crew', 'bob'])
+  await machine.run(['group', 'create', 'late', 'bob'])
   const startedAtMs = Date.now()
   expect((await machine.run(['send', 'bob', 'later', '--in', '3s'])).code).toBe(0)
-  expect((await machine.run(['group', 'send', 'crew', 'later still', '--in', '4s'])).code).toBe(0)
+  expect((await machine.run(['group', 'send', 'late', 'later still', '--in', '4s'])).code).toBe(0)
   await machine.run(['send', 'bob', 'now'])
   const first = await heardBy('bob')
   const second = await heardBy('bob')
@@ -54,7 +54,7 @@ test('a delayed message arrives when it is due, also in a group', async () => {
 })
 
 test('a text over the limit of a message arrives as a file with a preview, from every command that sends', async () => {
-  await machine.run(['group', 'create', 'crew', 'bob'])
+  await machine.run(['group', 'create', 'readers', 'bob'])
   await machine.run(['pool', 'create', 'workers', 'bob'])
   const text = 'Zürich 🙂 '.repeat(850_000)
   const stdin = { stdin: text }
@@ -68,7 +68,7 @@ test('a text over the limit of a message arrives as a file with a preview, from 
   const short = { stdin: 'x'.repeat(70_000) }
   for (const words of [
     ['send', 'bob,carol'],
-    ['group', 'send', 'crew'],
+    ['group', 'send', 'readers'],
     ['pool', 'send', 'workers'],
     ['send', 'bob', '--every-device'],
   ]) {
