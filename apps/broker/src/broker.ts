@@ -101,12 +101,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const history = await openHistory(config, { databases, origin, authenticator, spaceHints, log, metrics })
   const api = openApi(
     { driver, queue, db: databases.asking, authenticator, attachments, ...history, log },
-    {
-      greet: () => helloOf(socketOptions),
-      pollingIdleMs: config.POLLING_IDLE_MS,
-      failedAttemptsMax: config.FAILED_ATTEMPTS_MAX,
-      ...{ rate: limits.rate, intakes },
-    },
+    apiOptionsOf(config, socketOptions, intakes),
   )
   const app = publicRoutes(http).route('/', api.app)
   if (config.DEMO === 'on') withDemo(app, await openDemo())
@@ -141,6 +136,14 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   }
   return { url, adminUrl, stop: () => end(() => driver.shutdown()), leave: () => end(() => driver.dismiss()) }
 }
+
+const apiOptionsOf = (config: Config, socketOptions: ServerOptions, intakes: Intakes | null) => ({
+  greet: () => helloOf(socketOptions),
+  pollingIdleMs: config.POLLING_IDLE_MS,
+  failedAttemptsMax: config.FAILED_ATTEMPTS_MAX,
+  rate: limitsOf(config).rate,
+  intakes,
+})
 
 const readFiles = async (config: Config, log: Log) => ({
   keys: await readBrokerKeys(config, log),

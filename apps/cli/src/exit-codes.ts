@@ -46,6 +46,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'state_key_malformed',
     'moment_in_future',
     'scope_unsupported',
+    'schedule_malformed',
   ],
   not_found: [
     'unknown_recipient',
@@ -71,6 +72,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'before_horizon',
     'mcp_not_installed',
     'agent_missing',
+    'schedule_unknown',
   ],
   auth: [
     'auth_failed',
@@ -157,6 +159,8 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'state_full',
     'too_many_tokens',
     'too_many_entries',
+    'too_many_recipients',
+    'too_many_schedules',
   ],
   unreachable: [
     'unreachable',

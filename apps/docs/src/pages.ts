@@ -36,6 +36,11 @@ export const sections: readonly Section[] = [
     pages: [
       page('docs/SDK.md', 'SDK guide', 'send, receive, request, groups, pools, devices and errors, in TypeScript'),
       page('docs/reference/stores.md', 'Peer stores', 'an outbox and an inbox that survive a restart'),
+      page(
+        'docs/MESSAGES.md',
+        'Messages on the command line',
+        'recipients, delays, schedules, files, pools and the inbox',
+      ),
       page('docs/ATTACHMENTS.md', 'Attachments', 'files of any size with a message, sealed and resumable'),
       page('docs/STATE.md', 'State and history', 'values that a mesh or a group shares, and their history'),
       page('docs/GATEWAY.md', 'Gateway', '`sealpost gateway`, HTTP and webhooks on your machine'),

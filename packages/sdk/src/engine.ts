@@ -296,7 +296,12 @@ export class PeerEngine {
 
   /** Sends a message and waits for its recipient's reply. */
   requestPeer(request: PeerRequest): void {
-    this.enqueue(this.#peerRequests.begin(request, this.#nowMs))
+    this.enqueue(this.beginRequest(request))
+  }
+
+  /** Waits for the reply to a message that another part sends. */
+  beginRequest(request: PeerRequest): OutgoingMessage {
+    return this.#peerRequests.begin(request, this.#nowMs)
   }
 
   /**

@@ -4,9 +4,10 @@ import { OpenAPIHono, type z } from '@hono/zod-openapi'
 import type { Rate } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
 import type { Database } from '@sealpost/pg'
-import { decodeFields, encodeFields, type FrameOf } from '@sealpost/protocol'
+import { decodeFields, encodeFields, type FrameOf, PRIORITIES } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
 import { type EnvelopeId, type GroupId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
+import { countWaiting, listWaiting, type WaitingDelivery } from '@sealpost/store'
 import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import { type AttachmentParts, addAttachments } from '../attachments/http.ts'
@@ -50,6 +51,7 @@ interface StartParts extends Parts {
 }
 
 interface ApiParts extends Parts {
+  readonly db: Database
   readonly groups: GroupRosters
   readonly tokens: Tokens
   readonly challenges: Challenges
@@ -87,6 +89,7 @@ export function openApi(
   const peers = new RequestLimits(rate, PEER_AT_A_TIME)
   const app = apiRoutes({
     ...parts,
+    db,
     tokens: new Tokens({ db, authenticator, challenges }),
     challenges,
     inboxes: new Inboxes(parts.driver, parts.queue, pollingIdleMs),
@@ -165,7 +168,15 @@ function addTokens(app: HttpApi, { challenges, tokens }: ApiParts): void {
   })
 }
 
-function addMail(app: HttpApi, { driver, inboxes, queue, sent }: ApiParts): void {
+/** The maximum size of the envelopes and bodies in one list of waiting deliveries. */
+const WAITING_CONTENT_BYTES_MAX = 512 * 1024
+
+function waitingJson({ priority, envelope, body, ...facts }: WaitingDelivery) {
+  const text = (bytes: Uint8Array | null) => bytes && Buffer.from(bytes).toString('base64url')
+  return { ...facts, priority: PRIORITIES[priority]!, envelope: text(envelope), body: text(body) }
+}
+
+function addMail(app: HttpApi, { db, driver, inboxes, queue, sent }: ApiParts): void {
   const sendFor = (holder: TokenHolder, sending: Sending) =>
     sendOnce(driver, { ...holder, isRevoked: false, sessionEpoch: 0, consent: null }, sending)
   app.openapi(routes.send, async (c) => {
@@ -184,6 +195,12 @@ function addMail(app: HttpApi, { driver, inboxes, queue, sent }: ApiParts): void
     const poll = { max, waitMs: waitSeconds * 1000, takesOver: takeover === 'true', signal: c.req.raw.signal }
     const result = await inboxes.poll(c.var.holder, poll)
     return isRefused(result) ? refuse(c, result) : c.json(pollResultJson(result), 200)
+  })
+  app.openapi(routes.waiting, async (c) => {
+    const { holder } = c.var
+    const query = { limit: c.req.valid('query').limit, contentBytesMax: WAITING_CONTENT_BYTES_MAX }
+    const [waiting, total] = await Promise.all([listWaiting(db, holder, query), countWaiting(db, holder)])
+    return c.json({ total, waiting: waiting.map(waitingJson) }, 200)
   })
   app.openapi(routes.settle, async (c) => {
     const frames = settlingOf(c.req.valid('json'))

@@ -18,6 +18,7 @@ test('the document has no dangling reference, and every request except those for
     ['post /v1/send', true],
     ['post /v1/broadcast', true],
     ['get /v1/inbox', true],
+    ['get /v1/inbox/waiting', true],
     ['post /v1/settle', true],
     ['post /v1/lookup', true],
     ['get /v1/groups', true],

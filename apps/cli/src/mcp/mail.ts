@@ -78,6 +78,11 @@ export class McpInbox {
     setTimeout(() => this.#forget(messages), this.#readForMs).unref()
   }
 
+  /** Resolves when the message is settled, returned or rejected. */
+  whenClosed({ messageId }: UnsettledMessage): Promise<void> {
+    return this.#held.get(messageId)?.done.promise ?? Promise.resolve()
+  }
+
   /** Settles all of the messages or none. @throws OperatingError `message_unknown`, `file_not_saved` */
   settle(messageIds: readonly string[]): void {
     const isUnsaved = ({ message, path }: UnsettledMessage) => message.attachment !== null && path === null
@@ -101,16 +106,24 @@ export class McpInbox {
     return this.#findAll([messageId])[0]!
   }
 
-  /** Resolves once there are unread messages, at the timeout, or when the signal fires. */
-  async whenUnread(withinMs: Millis, signal: AbortSignal): Promise<void> {
-    if (this.unread.length > 0 || withinMs === 0 || signal.aborted) return
+  /** Resolves once there is an unread message that is wanted, at the timeout, or when the signal fires. */
+  async whenUnread(
+    withinMs: Millis,
+    signal: AbortSignal,
+    isWanted: (open: UnsettledMessage) => boolean = () => true,
+  ): Promise<void> {
+    const isOver = () => this.unread.some(isWanted) || signal.aborted
+    if (isOver() || withinMs === 0) return
     const over = Promise.withResolvers<void>()
     const timer = setTimeout(over.resolve, withinMs)
     const aborted = () => over.resolve()
     signal.addEventListener('abort', aborted)
-    this.#waiting.add(over.resolve)
+    const look = () => {
+      if (isOver()) over.resolve()
+    }
+    this.#waiting.add(look)
     await over.promise
-    this.#waiting.delete(over.resolve)
+    this.#waiting.delete(look)
     signal.removeEventListener('abort', aborted)
     clearTimeout(timer)
   }

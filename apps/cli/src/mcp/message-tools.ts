@@ -1,11 +1,15 @@
 /** Defines the tools that send: `send_message`, `request`, `reply_to_message`, and those for groups. */
-import { BODY_BYTES_MAX, PRIORITIES } from '@sealpost/protocol'
+import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
 import { SealpostError } from '@sealpost/sdk'
 import { WAIT_GOALS } from '@sealpost/sdk/sent'
 import { OperatingError } from '@sealpost/std'
 import { z } from 'zod'
+import { declineGroup } from '../members/group-leaves.ts'
 import { explainUnknown } from '../members/member-list.ts'
-import { findGroup, type GroupFacts, type MemberResult } from '../session/peer-calls.ts'
+import type { Content } from '../messages/content.ts'
+import { isEverybody, isOnePeer, readersOf, resolveAudience } from '../messages/delivery.ts'
+import type { MemberResult } from '../session/bulk-calls.ts'
+import { findGroup, type GroupFacts } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { abortable } from '../shell.ts'
 import { fencedReply, labelContent, labelPeer, NOTICE, peerShape, replyShape, visible } from './peer-tools.ts'
@@ -13,8 +17,10 @@ import { type ToolContext, tool } from './tool.ts'
 
 /** The maximum wait. Clients allow 60 s per call. */
 const WAIT_SECONDS_MAX = 50
+/** How much later than its wait a call may return. */
+const REPLY_WITHIN_MS = 5_000
 /** The time limit for storing. Clients allow 60 s per call. */
-const STORED_WITHIN_MS = 20_000
+export const STORED_WITHIN_MS = 20_000
 
 const isStoredShape = z
   .boolean()
@@ -27,38 +33,66 @@ const recipientShape = z
   .min(1)
   .max(64)
   .describe('a name, a fingerprint or a key of 64 hex digits, from list_peers')
-const textShape = z.string().describe(`at most ${BODY_BYTES_MAX} bytes of UTF-8`)
-const ttlShape = z
+const RECIPIENTS_MAX = 100
+export const textShape = z
+  .string()
+  .describe(`UTF-8; a text of more than ${BODY_BYTES_MAX} bytes is sent as a file with a preview`)
+export const filePathShape = z
+  .string()
+  .optional()
+  .describe('a file to attach, in the folder that your user allowed with --send-files')
+export const notBeforeShape = z.iso
+  .datetime({ offset: true })
+  .optional()
+  .describe('when to deliver the message, such as 2026-12-01T09:00:00+01:00; default: immediately')
+export const ttlShape = z
   .number()
   .int()
   .min(0)
   .default(0)
   .describe("how long the broker stores the message; 0: the broker's default")
-const priorityShape = z.enum(PRIORITIES).default('next').describe('how urgent the message is for the recipient')
+export const priorityShape = z.enum(PRIORITIES).default('next').describe('how urgent the message is for the recipient')
+
+const outcomeShape = z.object({
+  to: peerShape,
+  group: z.string().nullable().describe('the id of the group through which the peer is a recipient'),
+  envelopeId: z.string().nullable(),
+  code: z.string().nullable().describe('why the message was not stored for this peer; null: it is stored'),
+})
 
 const receipt = z.object({
-  to: peerShape,
-  bytes: z.number(),
+  to: peerShape.nullable().describe('null: there are several recipients'),
+  bytes: z.number().describe('the size of the text'),
+  isFile: z.boolean().describe('the message has a file'),
   isStored: isStoredShape,
-  envelopeId: z.string().nullable().describe('the id to pass to message_status'),
+  envelopeId: z
+    .string()
+    .nullable()
+    .describe('the id to pass to message_status; null: the message is not stored yet, or there are several recipients'),
   state: z
     .string()
+    .nullable()
     .describe(
-      'how far the message got: stored, pushed, read, settled, confirmed, or how it ended. If waitFor was not reached, call message_status later',
+      'how far the message got: stored, pushed, read, settled, confirmed, or how it ended; null: there are several recipients. If waitFor was not reached, call message_status later',
     ),
+  outcomes: z.array(outcomeShape).describe('one for each recipient, if there are several'),
 })
 
 export const sendMessage = tool({
   name: 'send_message',
   title: 'Send a message',
   description:
-    "Sends a text to one peer, end-to-end encrypted. Succeeds when the broker has stored the message; the recipient receives the message when it is online. You can't recall a message.",
+    "Sends a text, and perhaps a file, to peers, end-to-end encrypted. Succeeds when the broker has stored the message; each recipient receives the message when it is online. You can't recall a message.",
   effect: 'sends',
   input: z.object({
-    to: recipientShape,
+    to: z
+      .union([recipientShape, z.array(recipientShape).min(1).max(RECIPIENTS_MAX)])
+      .describe('one recipient or several: names, fingerprints or keys from list_peers, or @GROUP'),
     text: textShape,
     priority: priorityShape,
     ttlSeconds: ttlShape,
+    notBefore: notBeforeShape,
+    filePath: filePathShape,
     waitFor: z
       .enum(WAIT_GOALS)
       .default('stored')
@@ -68,36 +102,68 @@ export const sendMessage = tool({
     waitSeconds: z.number().min(0).max(WAIT_SECONDS_MAX).default(20).describe('how long to wait for waitFor'),
   }),
   output: receipt,
-  run: async ({ to, text, priority, ttlSeconds, waitFor, waitSeconds }, context) => {
-    const body = bodyOf(text)
-    const key = await context.recipientOf(to)
-    const terms = { wait: waitFor, timeoutMs: waitSeconds * 1000, asksConfirmation: waitFor === 'confirmed' }
-    const params = { to: key, bodyBase64: body.toString('base64'), priority, ttlSeconds, ...terms }
-    const withinMs = Math.max(STORED_WITHIN_MS, terms.timeoutMs + REPLY_WITHIN_MS)
+  run: async ({ to, text, priority, ttlSeconds, notBefore, filePath, waitFor, waitSeconds }, context) => {
+    const words = [to].flat()
+    const content = await context.contentOf({ text, filePath })
+    const terms = { priority, ttlSeconds, ...(notBefore && { notBefore: Date.parse(notBefore) }) }
+    const [word] = words
+    if (words.length > 1 || !isOnePeer(word!)) {
+      if (waitFor !== 'stored') throw new OperatingError('usage', 'Nothing was sent: waitFor needs a single peer.')
+      return { content: await sendToMany(context, { words, content, terms }) }
+    }
+    const key = await context.recipientOf(word!)
+    const file = await content.upload(context.shell, key)
+    const attachment = file ? { attachment: file.text } : {}
+    const goal = { wait: waitFor, timeoutMs: waitSeconds * 1000, asksConfirmation: waitFor === 'confirmed' }
+    const params = { to: key, bodyBase64: base64Of(content), ...terms, ...attachment, ...goal }
+    const withinMs = Math.max(STORED_WITHIN_MS, goal.timeoutMs + REPLY_WITHIN_MS)
     const call = { method: 'sendAndWait', params, withinMs } as const
-    const stored = await callPeer(context.shell, call).catch((error) => keptOr(error, { context, to }))
+    const stored = await callPeer(context.shell, call).catch((error) => keptOr(error, { context, to: word! }))
+    await file?.done()
     const contacts = await context.readContacts()
     return {
       content: {
         to: labelPeer(key, contacts),
-        bytes: body.length,
-        isStored: stored !== null,
-        envelopeId: stored?.envelopeId ?? null,
-        state: stored?.sent.state ?? 'sending',
+        ...{ bytes: content.bytes, isFile: file !== null, isStored: stored !== null },
+        ...{ envelopeId: stored?.envelopeId ?? null, state: stored?.sent.state ?? 'sending', outcomes: [] },
       },
     }
   },
 })
 
-/** Returns the text's bytes. @throws OperatingError `body_too_large` */
-export function bodyOf(text: string): Buffer {
-  const body = Buffer.from(text)
-  if (body.length <= BODY_BYTES_MAX) return body
-  throw new OperatingError('body_too_large', `A message can have at most ${BODY_BYTES_MAX} bytes.`)
+interface ManySend {
+  readonly words: readonly string[]
+  readonly content: Content
+  readonly terms: { readonly priority: Priority; readonly ttlSeconds: number; readonly notBefore?: number }
 }
 
-/** How much later than its wait a call may return. Clients allow 60 s per call. */
-const REPLY_WITHIN_MS = 5_000
+async function sendToMany(context: ToolContext, { words, content, terms }: ManySend): Promise<z.infer<typeof receipt>> {
+  if (isEverybody(words)) throw new OperatingError('usage', 'Nothing was sent: name the recipients.')
+  const { shell } = context
+  const audience = await resolveAudience(shell, words)
+  for (const key of audience.peers) await context.checkRecipient(key)
+  for (const group of audience.groups) await checkMembers(group, context)
+  const file = await content.upload(shell, await readersOf(shell, audience))
+  const groups = audience.groups.map(({ id }) => id)
+  const attachment = file ? { attachment: file.text } : {}
+  const params = { peers: audience.peers, groups, bodyBase64: base64Of(content), ...terms, ...attachment }
+  const outcomes = await callPeer(shell, { method: 'sendEach', params, withinMs: STORED_WITHIN_MS }).catch(nullIfKept)
+  await file?.done()
+  const contacts = await context.readContacts()
+  return {
+    ...{
+      to: null,
+      bytes: content.bytes,
+      isFile: file !== null,
+      isStored: outcomes !== null,
+      envelopeId: null,
+      state: null,
+    },
+    outcomes: (outcomes ?? []).map(({ peer, ...outcome }) => ({ to: labelPeer(peer, contacts), ...outcome })),
+  }
+}
+
+export const base64Of = ({ body }: Content): string => Buffer.from(body).toString('base64')
 
 /** Returns null if the profile has the message and sends it later; otherwise throws the error. */
 async function keptOr(
@@ -118,6 +184,7 @@ export const requestAnswer = tool({
   input: z.object({
     to: recipientShape,
     text: textShape,
+    filePath: filePathShape,
     priority: priorityShape,
     waitSeconds: z.number().min(1).max(WAIT_SECONDS_MAX).default(45).describe('how long to wait for the reply'),
     ifOnline: z
@@ -132,12 +199,14 @@ export const requestAnswer = tool({
       .nullable()
       .describe("null: no reply arrived in time; a later reply goes to the inbox. Don't send the request again"),
   }),
-  run: async ({ to, text, priority, waitSeconds, ifOnline }, context, signal) => {
-    const body = bodyOf(text)
+  run: async ({ to, text, filePath, priority, waitSeconds, ifOnline }, context, signal) => {
+    const asked = await context.contentOf({ text, filePath })
     const { peer } = await context.session(signal)
     const key = await context.recipientOf(to)
-    const options = { priority, ifOnline, timeoutMs: waitSeconds * 1000 }
-    const answer = await peer.request(key, body, options).catch((error) => {
+    const file = await asked.upload(context.shell, key)
+    const attachment = file ? { attachment: file.text } : {}
+    const options = { priority, ifOnline, timeoutMs: waitSeconds * 1000, ...attachment }
+    const answer = await peer.request(key, asked.body, options).catch((error) => {
       if (error instanceof SealpostError && error.code === 'timeout') return null
       throw error
     })
@@ -161,15 +230,19 @@ export const replyToMessage = tool({
   input: z.object({
     messageId: z.string().describe('from read_inbox'),
     text: textShape,
+    filePath: filePathShape,
     isError: z.boolean().default(false).describe('the reply reports that the requested work failed'),
   }),
   output: z.object({ messageId: z.string(), bytes: z.number(), isStored: isStoredShape }),
-  run: async ({ messageId, text, isError }, context) => {
+  run: async ({ messageId, text, filePath, isError }, context) => {
     const { message } = context.mail.find(messageId)
     await context.checkRecipient(message.sender)
-    const body = bodyOf(text)
-    const options = { isAutomatic: true }
-    const answer = isError ? message.replyError(text, options) : message.reply(text, options)
+    const said = await context.contentOf({ text, filePath })
+    const file = await said.upload(context.shell, message.sender)
+    const options = { isAutomatic: true, ...(file && { attachment: file.text }) }
+    const answer = isError
+      ? message.replyError(new TextDecoder().decode(said.body), options)
+      : message.reply(said.body, options)
     const late = AbortSignal.timeout(STORED_WITHIN_MS)
     const isStored = await abortable(answer, late).then(
       () => true,
@@ -178,7 +251,24 @@ export const replyToMessage = tool({
         throw error
       },
     )
-    return { content: { messageId, bytes: body.length, isStored } }
+    await file?.done()
+    return { content: { messageId, bytes: said.bytes, isStored } }
+  },
+})
+
+export const leaveGroup = tool({
+  name: 'leave_group',
+  title: 'Leave a group',
+  description:
+    'Leaves a group: asks its owner to remove you, and declines the messages of the group until then. Only the owner can add you again.',
+  effect: 'sends',
+  input: z.object({ group: z.string().min(1).max(64).describe('a name or an id from list_groups') }),
+  output: z.object({ left: z.object({ id: z.string(), name: z.string() }) }),
+  run: async ({ group: word }, { shell }) => {
+    const group = findGroup(await callPeer(shell, { method: 'groups', params: null }), word)
+    await callPeer(shell, { method: 'leaveGroup', params: { group: group.id } })
+    await declineGroup(shell.profile, group)
+    return { content: { left: { id: group.id, name: visible(group.name) } } }
   },
 })
 
@@ -224,6 +314,7 @@ export const sendToGroup = tool({
   input: z.object({
     group: z.string().min(1).max(64).describe('a name or an id from list_groups'),
     text: textShape,
+    filePath: filePathShape,
     priority: priorityShape,
     ttlSeconds: ttlShape,
   }),
@@ -236,29 +327,31 @@ export const sendToGroup = tool({
       .array(z.object({ to: peerShape, code: z.string() }))
       .describe('the members who do not receive the message, and why'),
   }),
-  run: async ({ group: word, text, priority, ttlSeconds }, context) => {
-    const body = bodyOf(text)
+  run: async ({ group: word, text, filePath, priority, ttlSeconds }, context) => {
+    const said = await context.contentOf({ text, filePath })
     const group = findGroup(await callPeer(context.shell, { method: 'groups', params: null }), word)
     await checkMembers(group, context)
-    const terms = { priority, ttlSeconds, isKept: false }
-    const params = { group: group.id, bodyBase64: body.toString('base64'), ...terms }
+    const file = await said.upload(context.shell, { group: group.id })
+    const terms = { priority, ttlSeconds, isKept: false, ...(file && { attachment: file.text }) }
+    const params = { group: group.id, bodyBase64: base64Of(said), ...terms }
     const outcomes = await callPeer(context.shell, {
       method: 'sendToGroup',
       params,
       withinMs: STORED_WITHIN_MS,
     }).catch(nullIfKept)
+    await file?.done()
     return {
       content: {
         ...(await summaryOf(outcomes, context)),
         group: { id: group.id, name: visible(group.name) },
-        bytes: body.length,
+        bytes: said.bytes,
       },
     }
   },
 })
 
 /** Checks the recipients. @throws OperatingError `recipient_not_allowed` */
-export async function checkMembers({ members }: GroupFacts, context: ToolContext): Promise<void> {
+export async function checkMembers({ members }: Pick<GroupFacts, 'members'>, context: ToolContext): Promise<void> {
   const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
   for (const member of members) if (member !== own) await context.checkRecipient(member)
 }

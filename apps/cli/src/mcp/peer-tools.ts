@@ -57,6 +57,7 @@ const contentShape = z.object({
     .describe(
       'the group that the message was sent to; its sender is a member; null: the message was sent to you alone',
     ),
+  pool: z.object({ id: z.string() }).nullable().describe('the pool that the message was sent to; null: none'),
   envelopeId: z.string(),
   priority: z.string(),
   attempt: z.number().describe('1 for the first delivery'),
@@ -106,12 +107,13 @@ export function labelMessage(
 /** Labels a message's content. `path`: its saved file. */
 export function labelContent(message: Message, contacts: Contacts, path: string | null = null): LabelledContent {
   const { user: person, deviceLabel, envelopeId, priority, attempt, sentAtMs, enqueuedAtMs, body } = message
-  const { isRedriven, isRequest, isError, inReplyTo, thread, noAutoReply, group } = message
+  const { isRedriven, isRequest, isError, inReplyTo, thread, noAutoReply, group, pool } = message
   const raw = textOf(message)
   const text = raw === null ? null : visible(raw)
   return {
     from: { ...labelPeer(person, contacts), device: deviceLabel === null ? null : visible(readableName(deviceLabel)) },
     group: group && { id: group.id, name: visible(group.name) },
+    pool: pool && { id: pool.id },
     ...{ envelopeId, priority, attempt, isRedriven, isRequest, isError, inReplyTo, thread, noAutoReply },
     ...{ sentAtMs, enqueuedAtMs, text },
     ...(raw === null || text !== raw ? { bodyBase64: Buffer.from(body).toString('base64') } : {}),

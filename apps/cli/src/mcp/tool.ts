@@ -1,12 +1,17 @@
 /** Defines a tool, its registration with the SDK, and the context of its calls. */
+import { realpath } from 'node:fs/promises'
+import { isAbsolute, relative, resolve } from 'node:path'
 import type { CallToolResult, McpServer, StandardSchemaWithJSON, ToolAnnotations } from '@modelcontextprotocol/server'
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError, type PeerKey } from '@sealpost/std'
 import type { z } from 'zod'
+import { takeGroupLeave } from '../members/group-leaves.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
+import { type Content, readContent } from '../messages/content.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-session.ts'
 import { abortable, type Shell } from '../shell.ts'
+import { JobTaker } from './jobs.ts'
 import { FileSaver, type McpInbox, type UnsettledMessage } from './mail.ts'
 
 /** The number of messages that are pushed to an agent; the others stay with the broker. */
@@ -18,20 +23,26 @@ interface ToolContextParts {
   /** The allowed recipients; null for everyone. */
   readonly recipients: readonly string[] | null
   readonly folder: string
+  /** The folder from which the agent may send files; null for none. */
+  readonly outgoing: string | null
 }
 
 export class ToolContext {
   readonly shell: Shell
   readonly mail: McpInbox
   readonly files: FileSaver
+  readonly jobs: JobTaker
+  readonly #outgoing: string | null
   readonly #recipients: readonly string[] | null
   readonly #seated = Promise.withResolvers<PeerSession>()
   readonly #asked = new Set<string>()
 
-  constructor({ shell, mail, recipients, folder }: ToolContextParts) {
+  constructor({ shell, mail, recipients, folder, outgoing }: ToolContextParts) {
     this.shell = shell
     this.mail = mail
     this.files = new FileSaver(shell, folder)
+    this.jobs = new JobTaker(mail)
+    this.#outgoing = outgoing
     this.#recipients = recipients
   }
 
@@ -41,7 +52,10 @@ export class ToolContext {
    */
   async takeSession(signal: AbortSignal, maxAgeSeconds?: number): Promise<PeerSession> {
     const session = await openSession({ ...this.shell, signal }, { credit: CREDIT, patience: signal, maxAgeSeconds })
-    session.peer.onMessage((message) => this.mail.add(message))
+    session.peer.onMessage(async (message) => {
+      if (!this.jobs.isWanted(message)) message.retry()
+      else if (!(await takeGroupLeave(this.shell, session.peer, message))) await this.mail.add(message)
+    })
     this.#seated.resolve(session)
     return session
   }
@@ -71,6 +85,27 @@ export class ToolContext {
       await names.learn(sender)
     }
     return contacts
+  }
+
+  /**
+   * Returns the content of a message: a text, which becomes a file if it is too long, and perhaps a file.
+   * @throws OperatingError `file_not_allowed`, and the errors of `readContent`
+   */
+  async contentOf({ text, filePath }: { text: string; filePath?: string | undefined }): Promise<Content> {
+    const attach = filePath === undefined ? undefined : await this.#allowedFile(filePath)
+    return readContent({ text, file: undefined, attach })
+  }
+
+  /** Returns the path without links. @throws OperatingError `file_not_allowed`, `file_missing` */
+  async #allowedFile(filePath: string): Promise<string> {
+    const folder = this.#outgoing
+    if (folder === null) throw fileNotAllowed('was started without --send-files')
+    const whole = await realpath(resolve(folder, filePath)).catch((cause) => {
+      throw new OperatingError('file_missing', 'There is no file at this path.', { cause })
+    })
+    const within = relative(await realpath(folder), whole)
+    if (within.startsWith('..') || isAbsolute(within)) throw fileNotAllowed(`may send only files in ${folder}`)
+    return whole
   }
 
   readContacts(): Promise<Contacts> {
@@ -110,6 +145,10 @@ export class ToolContext {
       throw error
     }
   }
+}
+
+function fileNotAllowed(why: string): OperatingError {
+  return new OperatingError('file_not_allowed', `Nothing was sent: this server ${why}.`)
 }
 
 function notAllowed(recipients: readonly string[]): OperatingError {

@@ -5,15 +5,18 @@
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
-import { uploadFile } from '../messages/files.ts'
+import { readContent } from '../messages/content.ts'
+import { type DeliveryTime, deliveryTimeOptions, notBeforeOf } from '../messages/delivery.ts'
 import { labelOf } from '../messages/incoming-message.ts'
-import { readBody } from '../messages/send.ts'
+import { takeCommand } from '../messages/listen.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
-import { findGroup, findPool, type GroupFacts, type MemberResult, type PoolFacts } from '../session/peer-calls.ts'
+import type { MemberResult } from '../session/bulk-calls.ts'
+import { findGroup, findPool, type GroupFacts, type PoolFacts } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
+import { declineGroup } from './group-leaves.ts'
 import { deleteCommand, findMemberList, type MemberListSpec, memberListCommands } from './member-list.ts'
 
 const GROUPS: MemberListSpec<GroupFacts> = {
@@ -39,6 +42,7 @@ export function groupCommand(run: RunAction): Command {
   for (const command of memberListCommands(run, GROUPS)) group.addCommand(command)
   return group
     .addCommand(groupSendCommand(run))
+    .addCommand(leaveCommand(run))
     .addCommand(deleteCommand(run, GROUPS))
     .addHelpText(
       'after',
@@ -46,10 +50,29 @@ export function groupCommand(run: RunAction): Command {
     )
 }
 
-interface SendOptions {
+function leaveCommand(run: RunAction): Command {
+  return new Command('leave')
+    .description(
+      "Leave a group. The owner's next command that receives messages removes you; until then, your commands decline the messages of the group.",
+    )
+    .argument(...GROUPS.argument)
+    .addHelpText('after', examples('sealpost group leave crew'))
+    .action(
+      run(async (shell, _options: object, word: string) => {
+        const group = await findMemberList(shell, GROUPS, word)
+        await callPeer(shell, { method: 'leaveGroup', params: { group: group.id } })
+        await declineGroup(shell.profile, group)
+        await shell.output.result({ left: group.id }, () => `left ${escapeName(group.name)}`)
+      }),
+    )
+}
+
+interface SendOptions extends DeliveryTime {
   readonly file?: string
   /** Set only for groups. */
   readonly keep?: boolean
+  /** Set only for pools. */
+  readonly attach?: string
   readonly priority: Priority
   readonly ttl?: number
   readonly timeout: number
@@ -63,7 +86,12 @@ function groupSendCommand(run: RunAction): Command {
     .argument(...GROUPS.argument)
     .argument('[TEXT]', 'the message; if TEXT and --file are omitted, the message is read from stdin')
     .option('-f, --file <PATH>', 'attach a file of any size; to resume an interrupted upload, run the command again')
-    .option('--keep', `record the message in the group's history; requires "sealpost space open --messages"`)
+    .addOption(
+      new Option(
+        '--keep',
+        `record the message in the group's history; requires "sealpost space open --messages"`,
+      ).conflicts(['at', 'in']),
+    )
     .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
     .option(
       '--ttl <TIME>',
@@ -71,27 +99,31 @@ function groupSendCommand(run: RunAction): Command {
       parseDuration,
     )
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
+    .addOption(deliveryTimeOptions()[0]!)
+    .addOption(deliveryTimeOptions()[1]!)
     .addHelpText('after', examples("sealpost group send crew 'lunch?'", 'git diff | sealpost group send crew'))
     .action(run(sendToGroup))
 }
 
 async function sendToGroup(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
-  const { timeout, file: path, keep: isKept = false, priority, ttl: ttlSeconds = 0 } = options
-  const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
-  const known = path === undefined ? null : await findMemberList(asked, GROUPS, word)
-  const file = known && (await uploadFile(asked, path!, { group: known.id }))
+  const { timeout, keep: isKept = false, priority, ttl: ttlSeconds = 0 } = options
+  const content = await readContent({ text, file: undefined, attach: options.file })
+  const { id: group, name } = await findMemberList(asked, GROUPS, word)
+  const file = await content.upload(asked, { group })
   using shell = withDeadline(
     asked,
     timeout,
     `The broker did not store the message for all members within ${timeout} s. ${KEPT}`,
   )
-  const { id: group, name } = await findMemberList(shell, GROUPS, word)
-  const attachment = file && { attachment: file.text }
-  const terms = { priority, ttlSeconds, isKept, ...attachment }
-  const params = { group, bodyBase64: Buffer.from(body).toString('base64'), ...terms }
-  const outcomes = await callPeer(shell, { method: 'sendToGroup', params, withinMs: timeout * 1000 })
+  const terms = { priority, ttlSeconds, ...(file && { attachment: file.text }) }
+  const params = { bodyBase64: Buffer.from(content.body).toString('base64'), ...terms }
+  const { notBefore } = notBeforeOf(options)
+  const call = { withinMs: timeout * 1000 }
+  const outcomes = await (notBefore === undefined
+    ? callPeer(shell, { method: 'sendToGroup', params: { ...params, group, isKept }, ...call })
+    : callPeer(shell, { method: 'sendEach', params: { ...params, peers: [], groups: [group], notBefore }, ...call }))
   await file?.done()
-  await report(shell, { name, outcomes, bytes: body.length, file })
+  await report(shell, { name, outcomes, bytes: content.body.length, file })
 }
 
 const KEPT = "The next command of this profile sends it to the remaining members. Don't send it again."
@@ -140,12 +172,14 @@ export function poolCommand(run: RunAction): Command {
   for (const command of memberListCommands(run, POOLS)) pool.addCommand(command)
   return pool
     .addCommand(poolSendCommand(run))
+    .addCommand(takeCommand(run))
     .addCommand(deleteCommand(run, POOLS))
     .addHelpText(
       'after',
       examples(
         'sealpost pool create reviewers bob carol',
         'git diff | sealpost pool send reviewers',
+        "sealpost pool take reviewers --exec './review.sh'",
         "sealpost listen --pool reviewers --exec './review.sh'",
       ),
     )
@@ -159,6 +193,7 @@ function poolSendCommand(run: RunAction): Command {
     .argument(...POOLS.argument)
     .argument('[TEXT]', 'the message; if TEXT and --file are omitted, the message is read from stdin')
     .option('-f, --file <PATH>', 'read the message from this file; use - for stdin')
+    .option('-a, --attach <PATH>', 'attach a file of any size, which every worker of the pool can open')
     .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
     .option(
       '--ttl <TIME>',
@@ -166,6 +201,8 @@ function poolSendCommand(run: RunAction): Command {
       parseDuration,
     )
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
+    .addOption(deliveryTimeOptions()[0]!)
+    .addOption(deliveryTimeOptions()[1]!)
     .addHelpText(
       'after',
       examples("sealpost pool send reviewers 'look at 4711'", 'git diff | sealpost pool send reviewers'),
@@ -174,17 +211,22 @@ function poolSendCommand(run: RunAction): Command {
 }
 
 async function sendToPool(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
-  const { timeout, file, priority, ttl: ttlSeconds = 0 } = options
-  const body = await readBody({ text, file })
+  const { timeout, file: path, attach, priority, ttl: ttlSeconds = 0 } = options
+  const content = await readContent({ text, file: path, attach })
+  const { id: pool, name, members } = await findMemberList(asked, POOLS, word)
+  const file = await content.upload(asked, members)
   using shell = withDeadline(
     asked,
     timeout,
     `The broker did not confirm within ${timeout} s that it stored the message. It may have stored it.`,
   )
-  const { id: pool, name } = await findMemberList(shell, POOLS, word)
-  const params = { pool, bodyBase64: Buffer.from(body).toString('base64'), priority, ttlSeconds }
+  const terms = { priority, ttlSeconds, ...notBeforeOf(options), ...(file && { attachment: file.text }) }
+  const params = { pool, bodyBase64: Buffer.from(content.body).toString('base64'), ...terms }
   const receipt = await callPeer(shell, { method: 'sendToPool', params, withinMs: timeout * 1000 })
+  await file?.done()
   const { output } = shell
-  if (output.isJson) await output.result({ pool, name, bytes: body.length, stored: true, ...receipt }, () => '')
-  else output.info(`stored for ${escapeName(name)}, ${body.length} bytes`)
+  const bytes = content.body.length
+  const facts = { pool, name, bytes, stored: true, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
+  if (output.isJson) await output.result({ ...facts, ...receipt }, () => '')
+  else output.info(`stored for ${escapeName(name)}, ${file ? `${escapeName(file.name)}, ${file.bytes}` : bytes} bytes`)
 }

@@ -3,6 +3,7 @@ import { createInterface, type Interface } from 'node:readline'
 import type { Message, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
+import { takeGroupLeave } from '../members/group-leaves.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { escapeName, escapeText } from '../output.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
@@ -85,6 +86,7 @@ async function showAll(chat: Chat): Promise<never> {
   for (;;) {
     const { value: message } = await nextMessage(session.peer)
     if (message === undefined) return session.failed
+    if (await takeGroupLeave(shell, session.peer, message)) continue
     await names.learn(message.user)
     const outcome = await receiveFile(shell, message, files)
     await take(message, outcome, chat)

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto'
 import { mkdir, realpath, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { type GroupId, type Message, type Peer, type PeerKey, SealpostError } from '@sealpost/sdk'
+import { type Message, type Peer, SealpostError } from '@sealpost/sdk'
 import { FileUploadLog, fileSource, safeFileName, saveAttachment } from '@sealpost/sdk/attachment-files'
 import {
   type Attachment,
@@ -10,6 +10,7 @@ import {
   attachmentOf,
   attachmentText,
   type TransferProgress,
+  type UploadOptions,
 } from '@sealpost/sdk/attachments'
 import { type Millis, OperatingError } from '@sealpost/std'
 import cliProgress from 'cli-progress'
@@ -17,7 +18,10 @@ import { escapeName, type Output } from '../output.ts'
 import type { Shell } from '../shell.ts'
 import { HTTP_PATIENCE_MS, meshPlaceOf } from '../state/open-state.ts'
 
-interface SentFile {
+/** The peers that can open a file, or the members of a group. */
+export type FileReaders = UploadOptions['to']
+
+export interface SentFile {
   /** The file's reference, for the message. */
   readonly text: string
   readonly name: string
@@ -30,7 +34,7 @@ interface SentFile {
  * Uploads a file. Resumes an interrupted upload of the same file to the same recipients, even after a crash.
  * @throws OperatingError `file_missing`, `file_unreadable`, and the errors of `Attachments.upload`
  */
-export async function uploadFile(shell: Shell, path: string, to: PeerKey | { group: GroupId }): Promise<SentFile> {
+export async function uploadFile(shell: Shell, path: string, to: FileReaders): Promise<SentFile> {
   const source = await openSource(path)
   const name = safeFileName(basename(path))
   const folder = join(shell.profile.folder, 'uploads')
@@ -41,6 +45,22 @@ export async function uploadFile(shell: Shell, path: string, to: PeerKey | { gro
   const { signal } = shell
   const sent = await files.upload(source, { to, name, resume, signal, onProgress: (progress) => bar.update(progress) })
   return { text: attachmentText(sent), name, bytes: sent.bytes, done: () => resume.remove() }
+}
+
+interface NamedBytes {
+  readonly bytes: Uint8Array
+  readonly name: string
+  readonly type: string
+}
+
+/** Uploads bytes as a file. @throws the errors of `Attachments.upload` */
+export async function uploadBytes(shell: Shell, { bytes, name, type }: NamedBytes, to: FileReaders): Promise<SentFile> {
+  await using files = await openFiles(shell)
+  using bar = openBar(shell.output, name)
+  const onProgress = (progress: TransferProgress) => bar.update(progress)
+  const source = new Blob([bytes as Uint8Array<ArrayBuffer>])
+  const sent = await files.upload(source, { to, name, type, signal: shell.signal, onProgress })
+  return { text: attachmentText(sent), name, bytes: sent.bytes, done: async () => undefined }
 }
 
 async function openSource(path: string) {

@@ -5,12 +5,14 @@ import type { Message } from '@sealpost/sdk'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
+import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { findPool } from '../session/peer-calls.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
-import { environmentForExec, maxAgeOption, parseInteger } from '../settings.ts'
-import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { environmentForExec, maxAgeOption, parseDuration, parseInteger } from '../settings.ts'
+import { abortable, examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
+import { contentOf } from './content.ts'
 import { type FileOutcome, nextMessage, retryPause, SavedFiles, UnsavedFiles } from './files.ts'
 import { labelOf, messageForExec, messageForPeople, messageForPrograms } from './incoming-message.ts'
 
@@ -91,12 +93,67 @@ async function handleAll(
   for (let done = 0; done < count; ) {
     const { value: message } = await abortable(nextMessage(session.peer), shell.signal)
     if (message === undefined) return session.failed
+    if (await takeGroupLeave(shell, session.peer, message)) continue
     await names.learn(message.user)
     const outcome = await saved.receive(shell, message, folder)
     if (!(await handle(message, { ...handling, outcome }))) continue
     saved.forget(message)
     done += 1
   }
+}
+
+interface TakeOptions {
+  readonly exec?: string
+  readonly reply?: boolean
+  readonly env?: readonly string[]
+  readonly files?: string
+  readonly timeout?: number
+}
+
+export function takeCommand(run: RunAction): Command {
+  return new Command('take')
+    .description(
+      'Take one message from a pool that you work for, print it or run a program for it, and exit. The message leaves the pool only on success.',
+    )
+    .argument('<POOL>', 'the name of the pool, or its id (64 hex digits)')
+    .option('-e, --exec <CMD>', 'run CMD in a shell for the message, like "listen --exec"')
+    .option('--env <NAME...>', 'pass these environment variables to CMD; you can repeat this option')
+    .option('--reply', 'if the message is a request, reply with the output of CMD')
+    .option('--files <FOLDER>', 'save the file of the message in this folder')
+    .option(
+      '--timeout <TIME>',
+      'how long to wait for a message, such as 30s or 10m; default: until Ctrl-C',
+      parseDuration,
+    )
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost pool take reviewers',
+        "sealpost pool take reviewers --exec './review.sh' --reply",
+        'sealpost pool take reviewers --timeout 30s --json',
+      ),
+    )
+    .action(run(take))
+}
+
+async function take(asked: Shell, options: TakeOptions, pool: string): Promise<void> {
+  const { exec, reply: isReplying = false, env = [], files, timeout } = options
+  if (isReplying && exec === undefined)
+    throw new OperatingError('usage', '--reply needs --exec, whose output it sends.')
+  // Without credit, the peer's own messages stay with the broker.
+  await using session = await openSession(asked, { credit: 0 })
+  await abortable(joinPools(session, [pool]), asked.signal)
+  using shell =
+    timeout === undefined
+      ? { ...asked, [Symbol.dispose]: () => undefined }
+      : withDeadline(asked, timeout, `The pool had no message for you within ${timeout} s.`)
+  const { value: message } = await abortable(nextMessage(session.peer), shell.signal)
+  if (message === undefined) return session.failed
+  await new SenderNames(session, shell.output).learn(message.user)
+  const outcome = await new SavedFiles().receive(asked, message, files)
+  const handling = { shell: asked, session, exec, env, isReplying, outcome, unsaved: new UnsavedFiles() }
+  if (!(await handle(message, handling)))
+    throw new OperatingError('job_failed', 'The message went back to the pool, because it was not handled.')
 }
 
 async function joinPools({ peer }: PeerSession, words: readonly string[]): Promise<void> {
@@ -174,7 +231,7 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
   const isAnswered = isReplying && message.isRequest
   const { failure, printed } = await execute(exec, message, { ...handling, isReplying: isAnswered })
   if (failure === null) {
-    if (isAnswered) await message.reply(printed, { isAutomatic: true })
+    if (isAnswered) await replyWith(printed, message, handling)
     message.settle()
     return true
   }
@@ -182,6 +239,13 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
   message.retry(afterMs)
   warnOf(message, handling, `the command ended ${failure}; next delivery in ${afterMs / 1000} s`)
   return false
+}
+
+/** Replies with a program's output, which becomes a file if it exceeds a message. */
+async function replyWith(printed: Uint8Array, message: Message, { shell }: Handling): Promise<void> {
+  const content = contentOf(printed)
+  const file = await content.upload(shell, message.sender)
+  await message.reply(content.body, { isAutomatic: true, ...(file && { attachment: file.text }) })
 }
 
 interface Executed {

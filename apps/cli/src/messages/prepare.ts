@@ -7,7 +7,7 @@ import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
-import { readBody } from './send.ts'
+import { readBody } from './content.ts'
 
 interface PrepareOptions {
   readonly file?: string

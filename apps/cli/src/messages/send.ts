@@ -1,24 +1,33 @@
-/** `sealpost send` ends when the message is stored, `sealpost request` when the reply has arrived. */
-
-import { open } from 'node:fs/promises'
-import { resolve } from 'node:path'
+/** `sealpost send` ends when the message is stored. */
 import { fingerprint } from '@sealpost/identity'
-import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
+import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/sdk'
 import { WAIT_GOALS, type WaitGoal } from '@sealpost/sdk/sent'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
-import { escapeName, escapeText } from '../output.ts'
-import type { RequestResult } from '../session/peer-calls.ts'
+import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import type { SendParams, TrackedSendResult } from '../session/sent-calls.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
-import { uploadFile } from './files.ts'
-import { binaryNotice, bodyForPrograms, fileNotice, textOf } from './incoming-message.ts'
+import { type Content, readContent } from './content.ts'
+import {
+  confirmEverybody,
+  type DeliveryTime,
+  deliveryTimeOptions,
+  isEverybody,
+  isOnePeer,
+  notBeforeOf,
+  readersOf,
+  reportOutcomes,
+  resolveAudience,
+  TO_HELP,
+  wordsOf,
+} from './delivery.ts'
+import type { SentFile } from './files.ts'
 
-interface SendOptions {
+interface SendOptions extends DeliveryTime {
   readonly file?: string
   readonly priority: Priority
   readonly ttl?: number
@@ -28,14 +37,15 @@ interface SendOptions {
   readonly confirm?: boolean
   readonly everyDevice?: boolean
   readonly freeDevice?: boolean
+  readonly yes?: boolean
 }
 
 export function sendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'Send TEXT or stdin to a peer as a message, optionally with a file. The command succeeds when the broker has stored the message.',
+      'Send TEXT or stdin to peers as a message, optionally with a file. The command succeeds when the broker has stored the message. A text of more than 64 KiB is sent as a file with a preview.',
     )
-    .argument('<TO>', "the recipient's name, fingerprint or key (64 hex digits), or NAME/LABEL for one device")
+    .argument('<TO>', TO_HELP)
     .argument('[TEXT]', 'the message; if TEXT and --file are omitted, the message is read from stdin')
     .option('-f, --file <PATH>', 'attach a file of any size; to resume an interrupted upload, run the command again')
     .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
@@ -55,15 +65,20 @@ export function sendCommand(run: RunAction): Command {
       new Option('--every-device', 'send the message to every device of the recipient').conflicts([
         'freeDevice',
         'wait',
-        'file',
+        'at',
+        'in',
       ]),
     )
     .addOption(
       new Option('--free-device', 'send the message to one device of the recipient that is online').conflicts([
         'wait',
-        'file',
+        'at',
+        'in',
       ]),
     )
+    .addOption(deliveryTimeOptions()[0]!)
+    .addOption(deliveryTimeOptions()[1]!)
+    .option('--yes', 'send to @everybody without asking')
     .addOption(
       new Option(
         '--wait <STATE>',
@@ -82,6 +97,9 @@ export function sendCommand(run: RunAction): Command {
         "sealpost send bob 'as you asked' --file report.pdf --priority now",
         'sealpost send bob < notes.md',
         'sealpost send bob/phone hello',
+        "sealpost send bob,carol,@crew 'lunch?'",
+        "sealpost send @everybody 'the broker restarts at 18:00' --yes",
+        "sealpost send bob 'stand-up' --at 09:30",
         'sealpost send bob hello --every-device',
         'sealpost send bob hello --json',
         'sealpost send bob hello --wait confirmed --timeout 10m',
@@ -91,20 +109,24 @@ export function sendCommand(run: RunAction): Command {
 }
 
 async function send(asked: Shell, options: SendOptions, to: string, text: string | undefined): Promise<void> {
-  const { file: path } = options
-  const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
+  const content = await readContent({ text, file: undefined, attach: options.file })
+  if (!isOnePeer(to)) return sendToMany(asked, options, { words: wordsOf(to), content })
+  const { body } = content
   const key = await findRecipient(asked, options, to)
-  const file = path === undefined ? null : await uploadFile(asked, path, key)
+  const file = await content.upload(asked, await readersFor(asked, options, key))
   const params = {
     to: key,
     bodyBase64: Buffer.from(body).toString('base64'),
     priority: options.priority,
     ttlSeconds: options.ttl ?? 0,
+    ...notBeforeOf(options),
     ...(file && { attachment: file.text }),
   }
   const sent = { to: key, bytes: body.length, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
-  if (options.everyDevice) return sendToEvery(asked, options, params)
-  if (options.freeDevice) return sendToFree(asked, options, params)
+  if (options.everyDevice || options.freeDevice) {
+    await (options.everyDevice ? sendToEvery : sendToFree)(asked, options, params)
+    return await file?.done()
+  }
   if (options.wait === false) {
     await callPeer(asked, { method: 'enqueue', params })
     await file?.done()
@@ -126,10 +148,11 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
     throw error
   })
   await file?.done()
-  const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${body.length} bytes`
-  return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${what}`)
+  return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${sizeOf(content, file)}`)
 }
 
+/** Large, because unsettled messages may precede the reports. */
+const CREDIT = 512
 /** How much later than the call's own time limit the command gives up, so that the call reports the state. */
 const SLACK_SECONDS = 5
 
@@ -168,6 +191,51 @@ async function sayOutcome(
   if (failure) throw new OperatingError(failure.code, failure.message)
 }
 
+const sizeOf = ({ bytes }: Content, file: SentFile | null): string =>
+  file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
+
+/** Returns who can open the file of a message to one peer. */
+async function readersFor(
+  shell: Shell,
+  { everyDevice, freeDevice }: SendOptions,
+  key: PeerKey,
+): Promise<readonly PeerKey[]> {
+  if (!everyDevice && !freeDevice) return [key]
+  const devices = await callPeer(shell, { method: 'devices', params: key })
+  return [key, ...devices.map((device) => device.key)]
+}
+
+async function sendToMany(
+  asked: Shell,
+  options: SendOptions,
+  { words, content }: { readonly words: readonly string[]; readonly content: Content },
+): Promise<void> {
+  const { timeout, priority, ttl: ttlSeconds = 0 } = options
+  if (options.everyDevice || options.freeDevice || options.confirm || options.wait !== 'stored')
+    throw new OperatingError(
+      'usage',
+      '--every-device, --free-device, --confirm, --wait and --no-wait need a single peer as TO.',
+    )
+  const audience = await resolveAudience(asked, words)
+  if (isEverybody(words) && !options.yes) await confirmEverybody(asked, audience.peers.length)
+  const file = await content.upload(asked, await readersOf(asked, audience))
+  using shell = withDeadline(
+    asked,
+    timeout,
+    `The broker did not store the message for all recipients within ${timeout} s. ${KEPT}`,
+  )
+  const params = {
+    peers: audience.peers,
+    groups: audience.groups.map(({ id }) => id),
+    bodyBase64: Buffer.from(content.body).toString('base64'),
+    ...{ priority, ttlSeconds, ...notBeforeOf(options), ...(file && { attachment: file.text }) },
+  }
+  const outcomes = await callPeer(shell, { method: 'sendEach', params, withinMs: NO_LIMIT_MS })
+  await file?.done()
+  const facts = file ? { file: { name: file.name, bytes: file.bytes } } : {}
+  await reportOutcomes(shell, { outcomes, bytes: content.body.length, what: sizeOf(content, file), facts })
+}
+
 async function sendToEvery(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {
   using shell = withDeadline(asked, timeout, `The broker did not store the message within ${timeout} s. ${KEPT}`)
   const devices = await callPeer(shell, { method: 'sendToEveryDevice', params, withinMs: NO_LIMIT_MS })
@@ -200,133 +268,4 @@ const NO_LIMIT_MS = 2 ** 31 - 1
 async function say({ output }: Shell, json: object, note: string): Promise<void> {
   if (output.isJson) await output.result(json, () => note)
   else output.info(note)
-}
-
-interface RequestOptions {
-  readonly file?: string
-  readonly priority: Priority
-  readonly timeout: number
-  readonly ifOnline?: boolean
-  readonly files?: string
-}
-
-export function requestCommand(run: RunAction): Command {
-  return new Command('request')
-    .description('Send TEXT, the contents of a file, or stdin to a peer as a request, and print the reply')
-    .argument('<TO>', "the peer's name, fingerprint or key (64 hex digits)")
-    .argument('[TEXT]', 'the request; if TEXT and --file are omitted, the request is read from stdin')
-    .option('-f, --file <PATH>', 'read the request from this file; use - for stdin')
-    .addOption(
-      new Option('--priority <PRIORITY>', 'the priority of the request and its reply')
-        .choices(PRIORITIES)
-        .default('next'),
-    )
-    .addOption(
-      durationOption(
-        '--timeout <TIME>',
-        'how long to wait for the reply; a reply that arrives later is delivered as a message',
-        '30s',
-      ),
-    )
-    .option('--if-online', 'fail immediately if the peer is offline')
-    .option(
-      '--files <FOLDER>',
-      "save the reply's file in this folder; if this option is omitted, a reply with a file stays in the queue as a message",
-    )
-    .addHelpText(
-      'after',
-      examples(
-        "sealpost request bob 'which port?'",
-        'sealpost request reviewer --file change.diff --timeout 10m',
-        'sealpost request bob ping --if-online --json',
-        "sealpost request bob 'the plan?' --files ~/Downloads",
-      ),
-    )
-    .action(run(request))
-}
-
-/** Large, because unsettled messages may precede the reply. */
-const CREDIT = 512
-
-async function request(shell: Shell, options: RequestOptions, to: string, text: string | undefined): Promise<void> {
-  const body = await readBody({ text, file: options.file })
-  const key = await resolveRecipient(shell, to)
-  const params = {
-    to: key,
-    bodyBase64: Buffer.from(body).toString('base64'),
-    priority: options.priority,
-    ttlSeconds: 0,
-    timeoutMs: options.timeout * 1000,
-    ifOnline: options.ifOnline ?? false,
-    ...(options.files !== undefined && { folder: resolve(options.files) }),
-  }
-  const call = { method: 'request', params, withinMs: NO_LIMIT_MS, credit: CREDIT } as const
-  const answer = await callPeer(shell, call).catch(async (error) => {
-    if ((error as { code?: string }).code === 'unknown_recipient') await explainUnknown(shell, to)
-    throw error
-  })
-  return show(shell, answer)
-}
-
-const NOT_SAVED =
-  'The reply stays in the queue as a message, because its file was not saved. Save it with `sealpost listen --files FOLDER`.'
-
-async function show({ output }: Shell, { bodyBase64, outcome, ...answer }: RequestResult): Promise<void> {
-  const body = new Uint8Array(Buffer.from(bodyBase64, 'base64'))
-  const text = escapeText(textOf({ body }) ?? binaryNotice({ body }), '')
-  if (answer.isError) throw new OperatingError('answered_error', text)
-  await output.result({ ...answer, ...bodyForPrograms({ body }) }, () => text + fileNotice(answer.file, outcome))
-  if (outcome.name === 'lost') throw new OperatingError(outcome.code, 'The file of the reply is lost.')
-  if (outcome.name === 'left' || outcome.name === 'later') throw new OperatingError('file_not_saved', NOT_SAVED)
-}
-
-/** The source of a message body: an argument, a file, or stdin. */
-interface BodySource {
-  readonly text: string | undefined
-  /** `-` is stdin. */
-  readonly file: string | undefined
-}
-
-/** Reads a message's body. @throws OperatingError `usage`, `file_missing`, `file_unreadable`, `body_too_large` */
-export async function readBody({ text, file }: BodySource, stdin = process.stdin): Promise<Uint8Array> {
-  if (text !== undefined && file !== undefined)
-    throw new OperatingError('usage', 'Give either TEXT or --file, not both.')
-  if (text !== undefined) return bounded(new TextEncoder().encode(text))
-  if (file !== undefined && file !== '-') return readWhole(file)
-  return collect(stdin)
-}
-
-/** Reads the stream up to the limit. */
-async function collect(stream: AsyncIterable<Uint8Array | string>): Promise<Uint8Array> {
-  const chunks: Buffer[] = []
-  let size = 0
-  for await (const chunk of stream) {
-    chunks.push(Buffer.from(chunk as Uint8Array))
-    size += chunks.at(-1)!.length
-    if (size > BODY_BYTES_MAX) throw tooLarge()
-  }
-  return Buffer.concat(chunks)
-}
-
-async function readWhole(path: string): Promise<Uint8Array> {
-  const file = await open(path, 'r').catch((cause) => {
-    throw (cause as { code?: string }).code === 'ENOENT'
-      ? new OperatingError('file_missing', `There is no file at ${path}.`)
-      : new OperatingError('file_unreadable', `Can't read the file ${path}.`, { cause })
-  })
-  try {
-    if ((await file.stat()).isDirectory()) throw new OperatingError('file_unreadable', `${path} is a folder.`)
-    return await collect(file.createReadStream({ autoClose: false }))
-  } finally {
-    await file.close()
-  }
-}
-
-function bounded(body: Uint8Array): Uint8Array {
-  if (body.length > BODY_BYTES_MAX) throw tooLarge()
-  return body
-}
-
-function tooLarge(): OperatingError {
-  return new OperatingError('body_too_large', `A message can have at most ${BODY_BYTES_MAX} bytes.`)
 }

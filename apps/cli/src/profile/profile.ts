@@ -7,6 +7,8 @@
  * - `messages`: the SDK's store of unsent and received messages
  * - `state`: the SDK's store of shared state: keys and the newest revisions
  * - `box-keys`: the SDK's store of the newest box-key epochs of other peers
+ * - `left-groups.json`: groups that the member has left (`group-leaves.ts`)
+ * - `schedules.json`: recurring messages (`schedules.ts`)
  * - `session.sock`: the socket of the command that holds the session (`session-daemon.ts`)
  */
 import { existsSync, readFileSync } from 'node:fs'

@@ -11,7 +11,6 @@ import type {
   PeerKey,
   PoolId,
   PresenceEntry,
-  SealpostCode,
   Status,
 } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
@@ -20,17 +19,37 @@ import { prepareSend } from '@sealpost/sdk/prepare'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { State } from '@sealpost/sdk/state'
 import { type Device, usersOf } from '@sealpost/sdk/users'
-import { OperatingError } from '@sealpost/std'
+import { type Millis, OperatingError } from '@sealpost/std'
 import { readableName, typedName, unknownName } from '../members/names.ts'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
-import { type OutgoingParams, type SendParams, type SentCalls, sentCallsOf } from './sent-calls.ts'
+import { type TickCalls, tickCallsOf } from '../schedule/tick-calls.ts'
+import type { TickStore } from '../schedule/tick-store.ts'
+import { type BulkCalls, bulkCallsOf, type MemberResult, type PostParams } from './bulk-calls.ts'
+import { type SendParams, type SentCalls, sentCallsOf } from './sent-calls.ts'
 
-interface RequestParams extends SendParams {
+interface ReplyTerms extends PostParams {
   readonly timeoutMs: number
-  readonly ifOnline: boolean
   /** The folder for the reply's file, as an absolute path. */
   readonly folder?: string
+}
+
+interface RequestParams extends ReplyTerms {
+  readonly to: PeerKey
+  readonly ifOnline: boolean
+}
+
+interface GroupRequestParams extends ReplyTerms {
+  readonly group: GroupId
+}
+
+interface PoolRequestParams extends ReplyTerms {
+  readonly pool: PoolId
+}
+
+/** `code`: why there is no reply. */
+export interface GroupReply extends MemberResult {
+  readonly result: RequestResult | null
 }
 
 export interface RequestResult {
@@ -68,13 +87,17 @@ interface SessionFacts {
   readonly waiting: number
 }
 
-export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls, SentCalls {
+export interface PeerCalls extends BulkCalls, TickCalls, GroupCalls, PoolCalls, DeviceCalls, SentCalls {
   /** Resolves when the profile has stored the message, which is then sent exactly once. */
   enqueue(params: SendParams): Promise<null>
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
   request(params: RequestParams): Promise<RequestResult>
   /** Seals and signs a message without sending it. */
   prepare(params: PrepareParams): Promise<PrepareResult>
+  /** Resolves with the outcome of each member, once all have replied or the time is over. */
+  requestGroup(params: GroupRequestParams): Promise<readonly GroupReply[]>
+  /** Resolves with the reply of the worker that received the request. */
+  requestPool(params: PoolRequestParams): Promise<RequestResult>
   setStatus(status: Status): Promise<null>
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
@@ -98,11 +121,13 @@ export interface Rotations {
 interface CallDependencies {
   readonly online: Promise<Durability>
   readonly rotate: Rotations
+  readonly ticks: TickStore
   readonly withStateOf: WithStateOf
   receiveFile(message: Message, folder: string | undefined): Promise<FileOutcome>
 }
 
-export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }: CallDependencies): PeerCalls {
+export function callsOf(peer: Peer, { online, rotate, ticks, withStateOf, receiveFile }: CallDependencies): PeerCalls {
+  const finish = (reply: Message, folder: string | undefined) => finishReply(reply, () => receiveFile(reply, folder))
   const post = ({ to, bodyBase64, ...options }: SendParams) =>
     sentLogOf(peer).enqueue(to, Buffer.from(bodyBase64, 'base64'), options)
   return {
@@ -115,16 +140,15 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
       const { envelopeId, isDuplicate } = await receipt
       return { envelopeId, isDuplicate }
     },
-    request: async ({ to, bodyBase64, folder, ...options }) => {
-      const answer = await peer.request(to, Buffer.from(bodyBase64, 'base64'), options)
-      const outcome = await receiveFile(answer, folder).catch((error) => {
-        answer.retry()
-        throw error
-      })
-      finishMessage(answer, outcome)
-      const { envelopeId, sender, sentAtMs, isError, body } = answer
-      const file = fileForPrograms(answer, outcome)
-      return { envelopeId, sender, sentAtMs, isError, file, outcome, bodyBase64: Buffer.from(body).toString('base64') }
+    request: async ({ to, bodyBase64, folder, ...options }) =>
+      finish(await peer.request(to, Buffer.from(bodyBase64, 'base64'), options), folder),
+    requestGroup: async ({ group, bodyBase64, folder, ...options }) => {
+      const { replies } = await (await groupsOf(peer).find(group)).request(Buffer.from(bodyBase64, 'base64'), options)
+      return Promise.all(
+        (await replies).map(async ({ peer, reply, error }) =>
+          reply ? { peer, code: null, result: await finish(reply, folder) } : { peer, code: error.code, result: null },
+        ),
+      )
     },
     prepare: async ({ to, bodyBase64, ...options }) => {
       const { envelopeId, literal, expiresAtMs } = await prepareSend(
@@ -135,6 +159,8 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
       )
       return { envelopeId, request: literal, expiresAtMs }
     },
+    requestPool: async ({ pool, bodyBase64, folder, ...options }) =>
+      finish(await (await poolsOf(peer).find(pool)).request(Buffer.from(bodyBase64, 'base64'), options), folder),
     setStatus: async (status) => {
       peer.setStatus(status)
       return null
@@ -151,12 +177,26 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
     consent: (update) => peer.updateConsent(update),
     rotateBoxKey: () => rotate.boxKey(),
     rotateIdentity: () => rotate.identity(),
+    ...bulkCallsOf(peer),
+    ...tickCallsOf(peer, ticks),
     ...groupCallsOf(peer, withStateOf),
     ...deviceCallsOf(peer),
     ...poolCallsOf(peer),
     ...sentCallsOf(peer),
     sessionFacts: async () => ({ durability: await online, waiting: peer.pendingCount }),
   }
+}
+
+/** Saves the file of a reply, if there is one, and settles the reply. */
+async function finishReply(reply: Message, receive: () => Promise<FileOutcome>): Promise<RequestResult> {
+  const outcome = await receive().catch((error) => {
+    reply.retry()
+    throw error
+  })
+  finishMessage(reply, outcome)
+  const { envelopeId, sender, sentAtMs, isError, body } = reply
+  const file = fileForPrograms(reply, outcome)
+  return { envelopeId, sender, sentAtMs, isError, file, outcome, bodyBase64: Buffer.from(body).toString('base64') }
 }
 
 /** Returns who is online. The first presence report contains this peer itself. */
@@ -198,12 +238,12 @@ function deviceCallsOf(peer: Peer): DeviceCalls {
       await users.removeDevice(device)
       return null
     },
-    sendToEveryDevice: async ({ to, bodyBase64, priority, ttlSeconds }) => {
-      const { stored } = await users.send(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
+    sendToEveryDevice: async ({ to, bodyBase64, notBefore: _, ...options }) => {
+      const { stored } = await users.send(to, Buffer.from(bodyBase64, 'base64'), options)
       return (await stored).map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
     },
-    sendToFreeDevice: ({ to, bodyBase64, priority, ttlSeconds }) =>
-      users.sendToAvailable(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds }),
+    sendToFreeDevice: ({ to, bodyBase64, ...options }) =>
+      users.sendToAvailable(to, Buffer.from(bodyBase64, 'base64'), options),
   }
 }
 
@@ -213,16 +253,10 @@ interface GroupChange extends MemberListChange {
   readonly group: GroupId
 }
 
-interface GroupSendParams extends OutgoingParams {
+interface GroupSendParams extends PostParams {
   readonly group: GroupId
   /** Whether the group's history records the message. */
   readonly isKept: boolean
-}
-
-/** `code`: why the message was not stored for this member; null if it was. */
-export interface MemberResult {
-  readonly peer: PeerKey
-  readonly code: SealpostCode | null
 }
 
 interface GroupCalls {
@@ -231,6 +265,8 @@ interface GroupCalls {
   createGroup(params: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
   changeGroup(params: GroupChange): Promise<GroupFacts>
   deleteGroup(params: { group: GroupId }): Promise<null>
+  /** Resolves when the owner's removal, or the request to the owner, is stored. */
+  leaveGroup(params: { group: GroupId }): Promise<null>
   /** Resolves with each member's outcome. */
   sendToGroup(params: GroupSendParams): Promise<readonly MemberResult[]>
 }
@@ -245,6 +281,10 @@ function groupCallsOf(peer: Peer, withStateOf: WithStateOf): GroupCalls {
     changeGroup: async ({ group, ...change }) => changeMemberList(await groups.find(group), change),
     deleteGroup: async ({ group }) => {
       await (await groups.find(group)).delete()
+      return null
+    },
+    leaveGroup: async ({ group }) => {
+      await (await groups.find(group)).leave()
       return null
     },
     sendToGroup: async ({ group: id, bodyBase64, isKept, ...options }) => {
@@ -283,8 +323,10 @@ interface PoolChange extends MemberListChange {
   readonly pool: PoolId
 }
 
-interface PoolSendParams extends Omit<OutgoingParams, 'attachment'> {
+interface PoolSendParams extends PostParams {
   readonly pool: PoolId
+  /** When the broker delivers the message. */
+  readonly notBefore?: Millis
 }
 
 interface PoolCalls {
@@ -307,9 +349,9 @@ function poolCallsOf(peer: Peer): PoolCalls {
       await (await pools.find(pool)).delete()
       return null
     },
-    sendToPool: async ({ pool: id, bodyBase64, priority, ttlSeconds }) => {
+    sendToPool: async ({ pool: id, bodyBase64, ...options }) => {
       const pool = await pools.find(id)
-      const { envelopeId, isDuplicate } = await pool.send(Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
+      const { envelopeId, isDuplicate } = await pool.send(Buffer.from(bodyBase64, 'base64'), options)
       return { envelopeId, isDuplicate }
     },
   }

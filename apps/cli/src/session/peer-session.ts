@@ -15,6 +15,7 @@ import { receiveFile } from '../messages/files.ts'
 import { peerEventReporter } from '../messages/incoming-message.ts'
 import { Contacts, openProfileKeyEpochs } from '../profile/contacts.ts'
 import type { Membership, Profile } from '../profile/profile.ts'
+import { TickStore } from '../schedule/tick-store.ts'
 import { abortable, type Shell } from '../shell.ts'
 import { meshPlaceOf, withStateAt } from '../state/open-state.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
@@ -155,7 +156,7 @@ async function openAt(daemon: SessionDaemon, opening: Opening): Promise<OpenedSe
     if (warning) shell.output.warn(warning.message)
     const { url, brokerKey, meshId } = place.membership
     const keyEpochs = await openProfileKeyEpochs(shell.profile, keys, meshId)
-    const store = wrapStore(await openFileStore(join(shell.profile.folder, 'messages')))
+    const store = new TickStore(wrapStore(await openFileStore(join(shell.profile.folder, 'messages'))))
     const online = Promise.withResolvers<Durability>()
     const distrusted = Promise.withResolvers<never>()
     distrusted.promise.catch(() => undefined) // single calls await it
@@ -187,6 +188,7 @@ async function openAt(daemon: SessionDaemon, opening: Opening): Promise<OpenedSe
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)
     const calls = callsOf(peer, {
+      ticks: store,
       online: online.promise,
       rotate: {
         boxKey: () => rotateBoxKey(shell.profile, peer),

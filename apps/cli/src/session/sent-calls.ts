@@ -1,5 +1,5 @@
 /** Defines commands' calls to the log of the profile's sent messages. */
-import type { EnvelopeId, Peer, PeerKey, Priority } from '@sealpost/sdk'
+import type { EnvelopeId, Peer, PeerKey } from '@sealpost/sdk'
 import {
   type MessageWhereabouts,
   type SentLog,
@@ -9,18 +9,12 @@ import {
   type WaitGoal,
 } from '@sealpost/sdk/sent'
 import type { Millis } from '@sealpost/std'
+import type { PostParams } from './bulk-calls.ts'
 
-export interface OutgoingParams {
-  readonly bodyBase64: string
-  readonly priority: Priority
-  /** The time to live; 0 for the broker's default. */
-  readonly ttlSeconds: number
-  /** A reference to an uploaded file. */
-  readonly attachment?: string
-}
-
-export interface SendParams extends OutgoingParams {
+export interface SendParams extends PostParams {
   readonly to: PeerKey
+  /** When the broker delivers the message. */
+  readonly notBefore?: Millis
 }
 
 interface TrackedSendParams extends SendParams {

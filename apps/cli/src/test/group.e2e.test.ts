@@ -88,3 +88,22 @@ test('a deleted pool is gone for all members', async () => {
   expect((await machine.run(['pool', 'list', '--profile', 'bob'])).stdout).not.toContain('crew')
   expect((await machine.run(['pool', 'send', made.id, 'x', '--profile', 'bob'])).code).toBe(3)
 })
+
+test('a member leaves: the owner removes the member, whose commands decline the group until then', async () => {
+  await machine.run(['group', 'create', 'crew', 'bob', 'carol'])
+  expect((await machine.run(['group', 'leave', 'crew', '--profile', 'bob'])).code).toBe(0)
+  await machine.run(['group', 'send', 'crew', 'declined'])
+  await machine.run(['send', 'bob', 'direct'])
+  expect(jsonOf(await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob'])).text).toBe('direct')
+  const alice = machine.start(['listen'])
+  await alice.until('bob is removed', ({ stderr }) => stderr.includes('has left a group of yours'))
+  expect((await alice.interrupt()).stdout).toBe('')
+  expect(jsonOf(await machine.run(['group', 'show', 'crew', '--json'])).members).toHaveLength(2)
+  expect(failureOf(await machine.run(['group', 'leave', 'crew', '--profile', 'bob', '--json']))).toEqual([
+    3,
+    'unknown_group',
+  ])
+  await machine.run(['group', 'add', 'crew', 'bob'])
+  await machine.run(['group', 'send', 'crew', 'welcome back'])
+  expect(jsonOf(await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob'])).text).toBe('welcome back')
+})

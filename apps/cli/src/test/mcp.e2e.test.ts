@@ -129,6 +129,12 @@ test('a client of the v1 SDK reads results and errors of every tool', async () =
   const { messageId } = await answerer.readOne()
   await answerer.call('reply_to_message', { messageId, text: 'this' })
   expect(await asked).toMatchObject({ answer: { text: 'this' } })
+  const pool = `jobs of ${name}`
+  expect((await machine.run(['pool', 'create', pool, name])).code).toBe(0)
+  expect((await call('list_pools', {})).pools).toContainEqual(expect.objectContaining({ name: pool, isWorker: true }))
+  expect(await call('send_to_pool', { pool, text: 'a job' })).toMatchObject({ pool: { name: pool } })
+  expect(await call('take_job', { pool })).toMatchObject({ job: { text: 'a job' } })
+  expect(await call('leave_group', { group })).toMatchObject({ left: { name: group } })
   expect([...client.called].toSorted()).toEqual(tools.map((tool) => tool.name).toSorted())
 
   for (const [tool, given] of Object.entries(REFUSED)) {
@@ -408,7 +414,7 @@ describe('refusals', () => {
   test.each([
     ['an unknown name', 'send_message', { to: 'nobody', text: 'hi' }, 'name_unknown'],
     ['an unknown key', 'send_message', { to: 'f'.repeat(64), text: 'hi' }, 'unknown_recipient'],
-    ['a text that is too long', 'send_message', { to: 'bob', text: 'x'.repeat(65_537) }, 'body_too_large'],
+    ['a file that is not allowed', 'send_message', { to: 'bob', text: '', filePath: 'x' }, 'file_not_allowed'],
     ['a message nobody has', 'give_back_message', { messageIds: ['feed'] }, 'message_unknown'],
   ] as const)('%s is an error with a code and without a stack', async (_, tool, given, code) => {
     const name = await newMember()
@@ -437,6 +443,8 @@ describe('refusals', () => {
       'list_peers',
       'message_status',
       'list_groups',
+      'list_pools',
+      'take_job',
       'read_inbox',
       'save_file',
       'settle_message',

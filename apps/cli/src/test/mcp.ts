@@ -27,6 +27,9 @@ interface Structured {
   readonly envelopeId: string
   readonly groups: readonly { readonly id: string; readonly name: string; readonly members: readonly object[] }[]
   readonly answer: (LabelledContent & { readonly messageId: string | null }) | null
+  readonly outcomes: readonly { readonly code: string | null }[]
+  readonly job: LabelledMessage | null
+  readonly pools: readonly { readonly name: string; readonly isWorker: boolean }[]
   readonly isSaved: boolean
   readonly path: string | null
 }

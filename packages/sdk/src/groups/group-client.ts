@@ -167,6 +167,8 @@ export interface SendObserver {
   /** Called with the members to send to, and again if the group changes. */
   readonly expect: (members: readonly PeerKey[]) => void
   readonly ended: (outcome: MemberOutcome) => void
+  /** Returns the handler for the id of a member's envelope. Set for requests. */
+  readonly sealed?: (to: PeerKey) => OutgoingMessage['sealed']
 }
 
 export interface GroupSend extends SendObserver {
@@ -252,7 +254,8 @@ export class GroupSender {
     const { bodyId, ticket: body } = message
     const { priority, ttlSeconds, terms } = message.terms
     const { accepted, refused } = this.#answers(message, to, observer)
-    return { to, priority, ttlSeconds, terms, note, bodyId, body, message, accepted, refused }
+    const sealed = observer.sealed?.(to)
+    return { to, priority, ttlSeconds, terms, note, bodyId, body, message, accepted, refused, sealed }
   }
 
   #answers(

@@ -2,11 +2,20 @@
  * Implements groups for applications. The owner's signature determines the members; the sender chooses the recipients.
  */
 import { changeGroup, createGroup, endGroup, GROUP_MEMBERS_MAX, type GroupStatement } from '@sealpost/identity'
-import { type GroupId, type PeerKey, withResolvers } from '@sealpost/std'
-import { bytesOf } from '../inbox/message.ts'
-import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
+import { type GroupId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
+import type { SealpostError } from '../errors.ts'
+import { bytesOf, type Message } from '../inbox/message.ts'
+import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
-import { isGroupMember, type MemberOutcome, type MessageRecorder, unknownGroup } from './group-client.ts'
+import type { PeerRequest } from '../requests/requests.ts'
+import {
+  type GroupSend,
+  isGroupMember,
+  type MemberOutcome,
+  type MessageRecorder,
+  notInGroup,
+  unknownGroup,
+} from './group-client.ts'
 import { MemberList, MemberLists } from './member-lists.ts'
 
 export type { MemberOutcome } from './group-client.ts'
@@ -30,6 +39,27 @@ export interface PendingGroupSend {
    */
   readonly stored: Promise<readonly MemberOutcome[]>
 }
+
+export type GroupRequestOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
+  /** The time limit for each reply, from the call. Default: 30 s. */
+  readonly timeoutMs?: Millis
+}
+
+/** The reply of a member, or the reason why there is none: `timeout`, or an error of `send`. */
+export type MemberReply =
+  | { readonly peer: PeerKey; readonly reply: Message; readonly error: null }
+  | { readonly peer: PeerKey; readonly reply: null; readonly error: SealpostError }
+
+/** A request on its way to each member. Ignoring its promises never causes an unhandled rejection. */
+export interface PendingGroupRequest {
+  /** Each promise resolves with the reply of this member. */
+  readonly members: ReadonlyMap<PeerKey, Promise<Message>>
+  /** Resolves once each member has replied or its time is over. */
+  readonly replies: Promise<readonly MemberReply[]>
+}
+
+const REQUEST_TIMEOUT_MS = 30_000
+const NO_BODY = new Uint8Array(0)
 
 /**
  * Returns the groups that this peer can use. Members receive group messages without calling it.
@@ -88,10 +118,29 @@ export class Groups {
     return this.#groupOf(groupId)
   }
 
+  /**
+   * Carries out a member's request to leave a group that this peer owns. Returns whether the message is such a request,
+   * which the application then settles and does not show.
+   * @throws the errors of `Group.remove`
+   * @example peer.onMessage(async (message) => void ((await groupsOf(peer).takeLeave(message)) || show(message)))
+   */
+  async takeLeave({ thread, sender, user, group: among }: Message): Promise<boolean> {
+    if (among !== null || !thread?.startsWith(LEAVE_THREAD)) return false
+    const group = (await this.list()).find(({ id, isOwn }) => isOwn && leaveThreadOf(id) === thread)
+    if (!group) return false
+    const leaving = [user, sender].filter((key) => group.members.includes(key) && key !== group.owner)
+    if (leaving.length > 0 && leaving.length < group.members.length) await group.remove(...leaving)
+    return true
+  }
+
   #groupOf(groupId: GroupId): Group {
     return new Group(this.#ports, this.#lists, groupId)
   }
 }
+
+/** The beginning of the thread of a request to leave a group. The beginning of the group's id follows it. */
+const LEAVE_THREAD = '6c656176'
+const leaveThreadOf = (id: GroupId): string => `${LEAVE_THREAD}${id.slice(0, 24)}`
 
 /** A group. The events `group_changed` and `group_deleted` report changes. */
 export class Group extends MemberList<GroupId> {
@@ -121,6 +170,93 @@ export class Group extends MemberList<GroupId> {
       this.#ports.tell(({ groups }) => groups.send(send))
     })
   }
+
+  /**
+   * Leaves the group. Only the owner's signature can remove a member, so this sends the owner a request, which the
+   * owner's application carries out with `Groups.takeLeave`. Resolves when the broker has stored the request. The owner
+   * itself is removed at once, and remains the owner.
+   * @throws SealpostError `not_in_group`, and the errors of `peer.send` and `remove`
+   * @example await group.leave()
+   */
+  async leave(): Promise<void> {
+    const { self, tell } = this.#ports
+    if (!this.members.includes(self)) throw notInGroup()
+    if (this.isOwn) return this.remove(self)
+    await new Promise<Receipt>((accepted, refused) => {
+      const terms = postTermsOf(this.owner, { thread: leaveThreadOf(this.id) })
+      const body = bytesOf(`I leave the group ${this.name} (${this.id}). Please remove me from it.`)
+      tell((engine) => engine.enqueue({ ...terms, body, accepted, refused }))
+    })
+  }
+
+  /**
+   * Sends a request to every other member. Resolves when the request is on its way. Replies are settled like those to
+   * `peer.request`: a reply with an `attachment` stays open. A reply after the timeout arrives as an ordinary message.
+   * @throws the errors of `send`
+   * @example const { replies } = await group.request('ready?', { timeoutMs: 60_000 })
+   */
+  request(body: Uint8Array | string, options: GroupRequestOptions = {}): Promise<PendingGroupRequest> {
+    return new Promise((resolve, refused) => {
+      const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
+      if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
+      const { to: _, ...terms } = postTermsOf(this.#ports.self, asked, { isRequest: true })
+      this.#ports.tell((engine) => {
+        const replies = new Replies((to, handlers) =>
+          engine.beginRequest({ to, ...terms, body: NO_BODY, timeoutMs, ...handlers }),
+        )
+        const posted = () => resolve(replies.pending)
+        engine.groups.send({ groupId: this.id, body: bytesOf(body), terms, posted, refused, ...replies.observer })
+      })
+    })
+  }
+}
+
+type BeginRequest = (to: PeerKey, handlers: Pick<PeerRequest, 'replied' | 'refused'>) => OutgoingMessage
+
+/** Collects the members' replies to a request. */
+class Replies {
+  readonly #begin: BeginRequest
+  readonly #asked = new Map<PeerKey, { readonly reply: Promise<Message>; readonly post: OutgoingMessage }>()
+
+  constructor(begin: BeginRequest) {
+    this.#begin = begin
+  }
+
+  readonly observer: Pick<GroupSend, 'expect' | 'ended' | 'sealed'> = {
+    expect: (members) => {
+      for (const to of members) if (!this.#asked.has(to)) this.#ask(to)
+    },
+    sealed: (to) => this.#asked.get(to)!.post.sealed,
+    ended: ({ peer, error }) => {
+      if (error) this.#asked.get(peer)!.post.refused(error)
+    },
+  }
+
+  get pending(): PendingGroupRequest {
+    return { members: new Map([...this.#asked].map(([to, { reply }]) => [to, reply])), replies: this.#all() }
+  }
+
+  #ask(to: PeerKey): void {
+    const { promise: reply, resolve: replied, reject: refused } = withResolvers<Message>()
+    reply.catch(() => undefined) // prevents an unhandled rejection: `replies` reports the errors too
+    this.#asked.set(to, { reply, post: this.#begin(to, { replied, refused }) })
+  }
+
+  /** A change to the group adds members while others reply. */
+  async #all(): Promise<readonly MemberReply[]> {
+    for (let count = 0; count < this.#asked.size; ) {
+      count = this.#asked.size
+      await Promise.allSettled([...this.#asked.values()].map(({ reply }) => reply))
+    }
+    return Promise.all([...this.#asked].map(([peer, { reply }]) => replyOf(peer, reply)))
+  }
+}
+
+function replyOf(peer: PeerKey, reply: Promise<Message>): Promise<MemberReply> {
+  return reply.then(
+    (message): MemberReply => ({ peer, reply: message, error: null }),
+    (error: SealpostError) => ({ peer, reply: null, error }),
+  )
 }
 
 /** Collects the members' outcomes. Creates a promise only when it is accessed. */

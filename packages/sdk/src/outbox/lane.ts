@@ -99,7 +99,7 @@ export interface OutgoingMessage extends OutgoingTerms {
   /** Called when the message is on disk under this number. Without a store, called immediately with 0. */
   readonly kept?: (outboxNo: number) => void
   /** Called when the message has an id, before the broker receives it. */
-  readonly sealed?: (envelopeId: EnvelopeId) => void
+  readonly sealed?: ((envelopeId: EnvelopeId) => void) | undefined
 }
 
 export interface GroupMessageTerms {

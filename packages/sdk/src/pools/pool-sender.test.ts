@@ -32,7 +32,7 @@ test('a message prepared for former members names their epoch: the broker refuse
   })
   statements.add(statement(1, [2]))
   const unused = { accepted: ignore, refused: ignore }
-  const terms = { priority: 'next', ttlSeconds: 0, terms: undefined, thread: undefined } as const
+  const terms = { priority: 'next', ttlSeconds: 0, terms: undefined } as const
   sends.send({ poolId: POOL, body: new Uint8Array(1), ...terms, ...unused })
   // Without a session, nothing was sent.
   statements.add(statement(2, [3]))

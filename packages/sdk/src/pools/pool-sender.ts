@@ -4,7 +4,7 @@
  * temporarily is resent after a while; a message that was not answered when a session ended is resent in the next one.
  * Pure and synchronous.
  */
-import { type Correspondent, isPoolEnded, type PoolStatement } from '@sealpost/identity'
+import { type Correspondent, isPoolEnded, type Note, type PoolStatement } from '@sealpost/identity'
 import {
   BODY_BYTES_MAX,
   encodeBoxes,
@@ -28,10 +28,12 @@ interface PoolSend {
   readonly body: Uint8Array
   readonly priority: Priority
   readonly ttlSeconds: number
-  readonly terms: SendTerms | undefined
-  readonly thread: string | undefined
+  readonly terms?: SendTerms | undefined
+  readonly note?: Note | undefined
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
+  /** Called when the message has an id, before the broker receives it. */
+  readonly sealed?: ((envelopeId: EnvelopeId) => void) | undefined
 }
 
 export interface PoolSenderPorts extends Omit<AddedPartPorts, 'emit' | 'ask' | 'crypto'> {
@@ -220,8 +222,7 @@ export class PoolSender {
     const { crypto } = this.#ports
     const { bodyId, bytes: body, ticket } = crypto.groups.sealBody(send.body)
     const envelopeId = crypto.newEnvelopeId()
-    const thread = send.thread === undefined ? {} : { thread: send.thread }
-    const note = { ...thread, pool: pool.poolId, poolEpoch: pool.epoch }
+    const note = { ...send.note, pool: pool.poolId, poolEpoch: pool.epoch }
     const draft = { envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note, body: ticket }
     const boxes = entry.readers.flatMap((to) => {
       try {
@@ -240,6 +241,7 @@ export class PoolSender {
     entry.sealed = { frame, admittedAtMs: nowMs, dueAtMs: 0, mayBeStored: false, pauses: 0 }
     entry.state = 'waiting'
     this.#byId.set(envelopeId, entry)
+    send.sealed?.(envelopeId)
   }
 
   #frameOf(entry: Entry): FrameOf<'sendPool'> {

@@ -8,7 +8,7 @@ import type { MeshId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import type { PeerEngine } from '../engine.ts'
 import type { SealpostError } from '../errors.ts'
 import { MemberList, MemberLists, StatementCache } from '../groups/member-lists.ts'
-import { bytesOf } from '../inbox/message.ts'
+import { bytesOf, type Message } from '../inbox/message.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
 import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
@@ -100,11 +100,17 @@ export class PoolClient implements AddedPart {
 }
 
 /**
- * Like `SendOptions`, without `ifOnline`, since a pool is never refused as offline, and without an attachment, since
- * the recipient is not known.
+ * Like `SendOptions`, without `ifOnline`, since a pool is never refused as offline. Upload an attachment for all members
+ * of the pool, since any of them may receive the message.
  */
-export type PoolSendOptions = Omit<SendOptions, 'ifOnline' | 'attachment'>
+export type PoolSendOptions = Omit<SendOptions, 'ifOnline'>
 
+export interface PoolRequestOptions extends Omit<PoolSendOptions, 'notBefore'> {
+  /** The time limit from the call to the reply. Default: 30 s. */
+  readonly timeoutMs?: Millis
+}
+
+const REQUEST_TIMEOUT_MS = 30_000
 const CREDIT_MAX = 0xffff
 const clients = new WeakMap<PeerEngine, PoolClient>()
 
@@ -119,7 +125,7 @@ export function poolsOf(peer: Peer): Pools {
     clients.set(engine, client)
     return client
   })
-  return new Pools(ports, (happened) => ports.tell(() => happened(client)))
+  return new Pools(ports, (happened) => ports.tell((engine) => happened(client, engine)))
 }
 
 function readerFor(meshId: MeshId): ReadPool {
@@ -129,7 +135,7 @@ function readerFor(meshId: MeshId): ReadPool {
   }
 }
 
-type TellPools = <T>(happened: (client: PoolClient) => T) => T
+type TellPools = <T>(happened: (client: PoolClient, engine: PeerEngine) => T) => T
 
 export class Pools {
   readonly #tell: TellPools
@@ -201,10 +207,29 @@ export class Pool extends MemberList<PoolId> {
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
     return new Promise((accepted, refused) => {
-      const { priority, ttlSeconds, terms } = postTermsOf(this.owner, options)
-      const { thread } = options
-      const send = { poolId: this.id, body: bytesOf(body), priority, ttlSeconds, terms, thread, accepted, refused }
+      const { to: _, ...terms } = postTermsOf(this.owner, options)
+      const send = { poolId: this.id, body: bytesOf(body), ...terms, accepted, refused }
       this.#tell(({ sender }) => sender.send(send))
+    })
+  }
+
+  /**
+   * Sends a request to a member that is free, and resolves with its reply. The reply is settled like that to
+   * `peer.request`. A reply after the timeout arrives as an ordinary message.
+   * @throws SealpostError `timeout`, and the errors of `send`
+   * @example const answer = await pool.request('review this', { timeoutMs: 600_000 })
+   */
+  request(body: Uint8Array | string, options: PoolRequestOptions = {}): Promise<Message> {
+    return new Promise((replied, refused) => {
+      const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
+      if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
+      const { to, ...terms } = postTermsOf(this.owner, asked, { isRequest: true })
+      const post = { ...terms, body: bytesOf(body) }
+      this.#tell(({ sender }, engine) => {
+        const isFrom = (peer: PeerKey) => this.members.some((member) => engine.users.current(member) === peer)
+        const open = engine.beginRequest({ ...post, to, timeoutMs, isFrom, replied, refused })
+        sender.send({ ...post, poolId: this.id, accepted: open.accepted, refused: open.refused, sealed: open.sealed })
+      })
     })
   }
 

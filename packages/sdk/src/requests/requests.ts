@@ -190,12 +190,14 @@ function stateOf({ policy, peers }: FrameOf<'consented'>): ConsentState {
 /** A request to another peer; either `replied` or `refused` is called. */
 export interface PeerRequest extends OutgoingTerms {
   readonly body: Uint8Array
+  /** Returns whether a peer may reply. Default: only the recipient. */
+  readonly isFrom?: (sender: PeerKey) => boolean
   readonly timeoutMs: Millis
   readonly replied: (answer: Message) => void
   readonly refused: (error: SealpostError) => void
 }
 
-interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'> {
+interface OpenPeerRequest extends Required<Pick<PeerRequest, 'isFrom' | 'replied' | 'refused'>> {
   readonly deadlineMs: Millis
   /** Null until the request is sealed. */
   envelopeId: EnvelopeId | null
@@ -219,9 +221,16 @@ export class PeerRequests {
   }
 
   /** Begins a request. Returns the message to post. */
-  begin({ timeoutMs, replied: answered, ...post }: PeerRequest, nowMs: Millis): OutgoingMessage {
+  begin({ timeoutMs, replied, isFrom, ...post }: PeerRequest, nowMs: Millis): OutgoingMessage {
     const { to, refused } = post
-    const open: OpenPeerRequest = { to, replied: answered, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
+    const isTo = (sender: PeerKey) => this.#current(to) === sender
+    const open: OpenPeerRequest = {
+      isFrom: isFrom ?? isTo,
+      replied,
+      refused,
+      deadlineMs: nowMs + timeoutMs,
+      envelopeId: null,
+    }
     this.#open.add(open)
     this.wakeAtMs = Math.min(this.wakeAtMs, open.deadlineMs)
     return {
@@ -243,7 +252,7 @@ export class PeerRequests {
   take(message: Message): boolean {
     const { inReplyTo, sender } = message
     const open = inReplyTo && this.#sealed.get(inReplyTo)
-    if (!open || this.#current(open.to) !== sender) return false
+    if (!open?.isFrom(sender)) return false
     this.#end(open)
     open.replied(message)
     return true

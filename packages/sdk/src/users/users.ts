@@ -3,7 +3,7 @@
  * for its devices.
  */
 import { createDeviceInvite, isDeviceLabel, signRemoval } from '@sealpost/identity'
-import { BODY_BYTES_MAX } from '@sealpost/protocol'
+import { BODY_BYTES_MAX, USERS_MAX } from '@sealpost/protocol'
 import {
   asciiName,
   type GroupId,
@@ -20,6 +20,7 @@ import type { MemberOutcome } from '../groups/group-client.ts'
 import type { GroupSendOptions } from '../groups/groups.ts'
 import { bytesOf } from '../inbox/message.ts'
 import {
+  chunksOf,
   type GroupMessage,
   type GroupMessageTerms,
   postTermsOf,
@@ -97,6 +98,16 @@ export class Users {
     // Return only devices that are both listed by the broker, so not removed, and confirmed by a statement.
     const listed = new Set(statements.map((bytes) => crypto.users.readDevice(bytes)?.device))
     return tell(({ users }) => users.devicesOf(user, clockMs())).filter(({ key }) => listed.has(key))
+  }
+
+  /**
+   * Returns the given peers without the devices of users, for a message that each user receives once.
+   * @example const users = await usersOf(peer).omitDevices((await peer.members()).map((member) => member.peer))
+   */
+  async omitDevices(peers: readonly PeerKey[]): Promise<readonly PeerKey[]> {
+    const { ask, tell } = this.#ports
+    for (const some of chunksOf([...peers], USERS_MAX)) await ask({ type: 'devices', peers: some })
+    return peers.filter((key) => tell(({ users }) => users.senderUser(key, clockMs())).deviceLabel === null)
   }
 
   /**

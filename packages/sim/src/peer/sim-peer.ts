@@ -92,7 +92,7 @@ export class SimPeer implements PeerEffects {
     const send = { poolId: POOL, body: textOfSends([no]), priority: 'next' as const, ttlSeconds: 0, terms }
     const accepted = () => oracle.acked(no)
     const refused = ({ code }: { code: string }) => oracle.refused(no, code)
-    this.run(() => this.pools.sender.send({ ...send, thread: undefined, accepted, refused }))
+    this.run(() => this.pools.sender.send({ ...send, accepted, refused }))
   }
 
   private get others(): PeerKey[] {

@@ -1,6 +1,6 @@
 /** Defines the requests of the HTTP API and their responses. The OpenAPI document is generated from them. */
 import { createRoute, z } from '@hono/zod-openapi'
-import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
+import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, PRIORITIES, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { attachmentRoutes, chunkRoutes } from '../../attachments/http.ts'
 import { history, state } from '../../history/http-replay.ts'
 import { postEntries, putGrants, spaceRoutes } from '../../spaces/http.ts'
@@ -130,6 +130,41 @@ export const inbox = createRoute({
   },
 })
 
+export const WAITING_MAX = 100
+
+export const waiting = createRoute({
+  method: 'get',
+  path: '/v1/inbox/waiting',
+  summary: 'List the waiting deliveries without leasing them',
+  security,
+  request: { query: z.strictObject({ limit: wholeNumber(WAITING_MAX, WAITING_MAX, 1) }) },
+  responses: {
+    200: json(
+      z
+        .object({
+          total: z.int().min(0),
+          waiting: z.array(
+            z.object({
+              envelopeId: hex(16),
+              sender: hex(32),
+              priority: z.enum(PRIORITIES),
+              attempts: z.int().min(0),
+              enqueuedAtMs: z.int(),
+              expiresAtMs: z.int(),
+              isHeld: z.boolean(),
+              bytes: z.int(),
+              envelope: wire(schemaOfItem('push', 'deliveries').properties.envelope!).nullable(),
+              body: wire(schemaOfField('broadcast', 'body')).nullable(),
+            }),
+          ),
+        })
+        .openapi('Waiting'),
+      'The first deliveries in the order in which they would be pushed, and the number of all deliveries.',
+    ),
+    ...refusals('query_malformed', 'token_invalid'),
+  },
+})
+
 /** Decoded like the frames of these names. */
 export const Settle = z
   .strictObject({
@@ -173,6 +208,7 @@ export const peerRoutes = [
   send,
   broadcast,
   inbox,
+  waiting,
   settle,
   lookup,
   sent,

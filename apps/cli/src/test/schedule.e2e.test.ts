@@ -1,0 +1,26 @@
+/** Tests recurring messages with real processes that are killed, and a clock that is set. */
+import { expect, test } from 'vitest'
+import { failureOf, jsonLinesOf, jsonOf, Machine } from './cli.ts'
+import { clockObstacle, runKills } from './schedule-kills.ts'
+
+test('each tick is sent once across kills of the broker and of the command, and steps of the clock by an hour', async () => {
+  if (clockObstacle) process.stdout.write(`the clock is not set, because ${clockObstacle}\n`)
+  const { received, repeated, gaps, forwardSteps, runnerKills } = await runKills(3)
+  expect([repeated, gaps.length, runnerKills]).toEqual([0, forwardSteps, 1])
+  expect(received).toBeGreaterThan(3)
+})
+
+test('schedules are listed and removed, and impossible ones are refused', async () => {
+  await using machine = await Machine.withBroker('bob')
+  const add = (...words: string[]) => machine.run(['schedule', 'add', ...words, '--json'])
+  expect(failureOf(await add('0 0 30 2 *', 'bob', 'x'))).toEqual([2, 'schedule_malformed'])
+  expect(failureOf(await add('0 9 * * *', 'bob', 'x', '--time-zone', 'Mars'))).toEqual([2, 'schedule_malformed'])
+  expect(failureOf(await add('0 9 * * *', 'nobody', 'x'))).toEqual([3, 'name_unknown'])
+  expect(failureOf(await add('0 9 * * *', '@everybody', 'x'))).toEqual([2, 'usage'])
+  const { id } = jsonOf(await add('0 9 * * MON-FRI', 'bob', 'stand-up', '--time-zone', 'UTC'))
+  const listed = jsonLinesOf(await machine.run(['schedule', 'list', '--json']))
+  expect(listed).toMatchObject([{ id, to: 'bob', lastAtMs: null, timeZone: 'UTC' }])
+  expect(new Date(listed[0].nextAtMs).toISOString()).toContain('T09:00:00.000Z')
+  expect((await machine.run(['schedule', 'remove', id])).code).toBe(0)
+  expect(failureOf(await machine.run(['schedule', 'remove', id, '--json']))).toEqual([3, 'schedule_unknown'])
+})

@@ -1,0 +1,131 @@
+/**
+ * Looks at the mail that waits at the broker, without taking it (`@sealpost/sdk/peek`). The deliveries stay in the
+ * queue, and their attempts are not counted.
+ */
+import { type BoxKeys, type Note, ready } from '@sealpost/identity'
+import { LOOKUP_MAX, type Priority } from '@sealpost/protocol'
+import { type EnvelopeId, fromBase64url, type Millis, type PeerKey } from '@sealpost/std'
+import { HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
+import type { KnownKey } from '../keys/key-directory.ts'
+import { sodiumCrypto } from '../keys/sodium-crypto.ts'
+import { chunksOf } from '../outbox/lane.ts'
+import type { CryptoPort } from '../ports.ts'
+
+export type { HttpOptions, PeerCredentials } from '../http/access.ts'
+
+export interface PeekOptions extends HttpOptions {
+  /** Box keys from before a rotation. */
+  readonly formerBoxKeys?: readonly BoxKeys[] | undefined
+  readonly formerKeys?: readonly PeerKey[] | undefined
+  /** The maximum number of messages, at most 100. Default: 100. */
+  readonly limit?: number
+  readonly signal?: AbortSignal
+}
+
+/** A message that waits at the broker. */
+export interface WaitingMessage {
+  readonly envelopeId: EnvelopeId
+  /** The sender, as the broker reports it. `content` proves it. */
+  readonly sender: PeerKey
+  readonly priority: Priority
+  /** The number of pushes so far. */
+  readonly attempts: number
+  readonly enqueuedAtMs: Millis
+  readonly expiresAtMs: Millis
+  /** Whether a session of this peer holds the message. */
+  readonly isHeld: boolean
+  /** The size of the sealed message. */
+  readonly bytes: number
+  /** Null if the message can't be opened here, or if the broker left it out because the list was too long. */
+  readonly content: WaitingContent | null
+}
+
+/** What the sender has sealed. */
+export interface WaitingContent {
+  readonly body: Uint8Array
+  readonly sentAtMs: Millis
+  readonly thread: string | null
+  readonly inReplyTo: EnvelopeId | null
+  readonly isRequest: boolean
+  readonly group: string | null
+  /** The reference to an attached file, for `readAttachment`. */
+  readonly attachment: string | null
+}
+
+export interface WaitingMail {
+  /** The first messages, in the order in which the broker would push them. */
+  readonly messages: readonly WaitingMessage[]
+  /** The number of all waiting messages. The broker counts at most 10,000. */
+  readonly total: number
+}
+
+/**
+ * Lists the messages that wait for a peer. Needs no session, so it works while another process has one. A message whose
+ * sender has rotated its box key may have no content.
+ * @throws SealpostError `connection_lost`; `not_found` if the broker is too old
+ * @example const { messages, total } = await peekInbox({ ...membership, identity })
+ */
+export async function peekInbox(place: PeerCredentials, options: PeekOptions = {}): Promise<WaitingMail> {
+  await ready()
+  const { limit, signal, formerBoxKeys, formerKeys, ...http } = options
+  const access = new HttpAccess(place, http)
+  try {
+    const query = limit === undefined ? '' : `?limit=${limit}`
+    const reply = await access.ask({ method: 'GET', path: `/v1/inbox/waiting${query}`, signal })
+    const { waiting, total } = reply.json<{ waiting: readonly WaitingJson[]; total: number }>()
+    const crypto = sodiumCrypto(place.identity, place.meshId, formerBoxKeys, formerKeys)
+    const keys = await keysOf(access, crypto, { peers: new Set(waiting.map(({ sender }) => sender)), signal })
+    return { total, messages: waiting.map((item) => messageOf(item, keys.get(item.sender), crypto)) }
+  } finally {
+    await access.close()
+  }
+}
+
+interface WaitingJson extends Omit<WaitingMessage, 'content'> {
+  readonly envelope: string | null
+  readonly body: string | null
+}
+
+interface BindingJson {
+  readonly peer: PeerKey
+  readonly boxKey: string
+  readonly boxEpoch: number
+  readonly notAfterMs: Millis
+  readonly signature: string
+}
+
+/** Looks up box keys. Omits bindings that their peer has not signed. */
+async function keysOf(
+  access: HttpAccess,
+  crypto: CryptoPort,
+  { peers, signal }: { readonly peers: ReadonlySet<PeerKey>; readonly signal: AbortSignal | undefined },
+): Promise<ReadonlyMap<PeerKey, KnownKey>> {
+  const keys = new Map<PeerKey, KnownKey>()
+  for (const some of chunksOf([...peers], LOOKUP_MAX)) {
+    const reply = await access.ask({ method: 'POST', path: '/v1/lookup', json: { peers: some }, signal })
+    for (const { boxKey, signature, ...facts } of reply.json<{ bindings: readonly BindingJson[] }>().bindings) {
+      const binding = { ...facts, boxKey: fromBase64url(boxKey), signature: fromBase64url(signature) }
+      const isSigned = crypto.checkBinding(binding, { peer: facts.peer, nowMs: Date.now() }) === 'ok'
+      if (isSigned) keys.set(facts.peer, { ...binding, peerKey: facts.peer })
+    }
+  }
+  return keys
+}
+
+function messageOf(
+  { envelope, body, ...facts }: WaitingJson,
+  key: KnownKey | undefined,
+  crypto: CryptoPort,
+): WaitingMessage {
+  if (!key || envelope === null) return { ...facts, content: null }
+  const opened = crypto.open(key, { envelope: fromBase64url(envelope), envelopeId: facts.envelopeId })
+  if (!opened.ok) return { ...facts, content: null }
+  const text = body === null ? opened.body : crypto.groups.openBody(fromBase64url(body), opened.body)
+  const content = text && contentOf(text, { sentAtMs: opened.header.sentAtMs, note: opened.note ?? {} })
+  return { ...facts, content }
+}
+
+function contentOf(body: Uint8Array, { sentAtMs, note }: { sentAtMs: Millis; note: Note }): WaitingContent {
+  const { thread = null, inReplyTo = null, isRequest = false, group = null, attachment = null } = note
+  return { body, sentAtMs, thread, inReplyTo, isRequest, group, attachment }
+}
