@@ -74,10 +74,9 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const prepared = new PreparedSignal()
   const bus = openBus(config, { shard, incarnation, log, metrics, watched: prepared.channelFor(config) })
   const spaceHints = new SpaceHints(bus)
-  const timed = metrics.timed.bind(metrics)
   const driver = openDriver(
     config,
-    { incarnation, durability, cellUrls: members.cells.ownUrls, timed },
+    { incarnation, durability, cellUrls: members.cells.ownUrls, timed: metrics.timed.bind(metrics) },
     { ...members, bus, spaceHints, log, metrics },
   )
   origin.onBack(() => driver.databaseIsBack())
