@@ -16,7 +16,7 @@ const run = (...words: string[]) => runHere(words, { SEALPOST_HOME: home })
 describe('an invalid command line ends with exit code 2 and one clear sentence', () => {
   test.each([
     [['bogus'], "unknown command 'bogus'"],
-    [['sen'], 'Did you mean send?'],
+    [['listn'], 'Did you mean listen?'],
     [['send'], "missing required argument 'TO'"],
     [['send', 'bob', 'a', 'b'], 'too many arguments'],
     [['send', 'bob', 'a', '--ttl', 'soon'], 'Use a duration such as 30s, 5m, 2h or 14d.'],

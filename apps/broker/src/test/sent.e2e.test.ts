@@ -1,7 +1,10 @@
 /** Tests what a sender learns of its messages: the broker's receipts, and the recipient's signed confirmations. */
-import type { Message } from '@sealpost/sdk'
+
+import { generateIdentity, type Message } from '@sealpost/sdk'
 import { confirmationsOf } from '@sealpost/sdk/confirmations'
+import { joinAsDevice } from '@sealpost/sdk/join'
 import { sentLogOf } from '@sealpost/sdk/sent'
+import { usersOf } from '@sealpost/sdk/users'
 import type { EnvelopeId } from '@sealpost/std'
 import { test as base, expect } from 'vitest'
 import { codeOf, Member } from './member.ts'
@@ -91,4 +94,16 @@ test('a sender learns how each message ended, and why', async () => {
   await bob.peer.updateConsent({ policy: 'contacts' })
   expect(await codeOf(sent.send(bob.peer.key, 'x'))).toBe('not_allowed')
   expect(sent.list({ limit: 1 })).toMatchObject([{ state: 'refused', reason: 'not_allowed' }])
+})
+
+test('a message to a device is confirmed by the device, and listed with its user', async () => {
+  await using world = await shared(BRISK)
+  const { bob, sent } = await openPair(world)
+  const identity = generateIdentity()
+  const membership = await joinAsDevice({ invite: usersOf(bob.peer).inviteDevice('laptop'), identity })
+  const laptop = await Member.enter(world, { ...membership, identity })
+  confirmationsOf(laptop.peer)
+  const confirmed = await sent.send(laptop.peer.key, 'x', { wait: 'confirmed' })
+  expect(confirmed).toMatchObject({ user: bob.peer.key, deviceLabel: 'laptop', signer: laptop.peer.key })
+  expect(sent.list({ to: bob.peer.key })).toEqual([confirmed])
 })

@@ -6,6 +6,7 @@ const labelled = (text: string | null, fileName?: string): LabelledMessage => ({
   messageId: '0123',
   from: { name: 'bob', key: 'ab'.repeat(32), fingerprint: '', verified: false, device: null },
   group: { id: 'cd'.repeat(16), name: 'crew' },
+  pool: null,
   ...{ isRedriven: false, isRequest: false, isError: false, inReplyTo: null, thread: null, noAutoReply: false },
   ...{ envelopeId: '', priority: 'next', attempt: 1, timesRead: 1, sentAtMs: 0, enqueuedAtMs: 0, text },
   file: fileName === undefined ? null : { name: fileName, type: '', bytes: 1, path: null },

@@ -10,7 +10,7 @@ import { callPeer } from '../session/peer-session.ts'
 import { isAwaited, type LoggedMessage, type SentReply } from '../session/sent-calls.ts'
 import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
-import { labelOf } from './incoming-message.ts'
+import { deviceLabelOf, labelOf } from './incoming-message.ts'
 
 interface SentOptions {
   readonly to?: string
@@ -18,7 +18,7 @@ interface SentOptions {
 }
 
 const LIMIT = 20
-const LIMIT_MAX = 1_000
+const LIMIT_MAX = 500
 /** Large, because unsettled messages may precede the reports. */
 const CREDIT = 512
 /** How long a command waits for reports that the broker holds for this profile. */
@@ -50,7 +50,7 @@ async function listSent(shell: Shell, { to, limit }: SentOptions): Promise<void>
   if (failure) shell.output.warn(`The broker was not asked about open messages (${failure.code}).`)
   const rows = items.map((item) => [
     timeOf(item.sent!.sentAtMs),
-    escapeName(labelOf(contacts, item.sent!.to)),
+    nameOf(item, contacts),
     stateOf(item, contacts),
     item.sent!.envelopeId ?? '',
   ])
@@ -99,9 +99,16 @@ export function stateOf({ sent, where }: LoggedMessage, contacts: Contacts): str
   return wordsOf(sent, contacts)
 }
 
-function wordsOf({ state, isSigned, signer, reason, atMs }: SentMessage, contacts: Contacts): string {
+/** Returns the recipient's name, such as `bob` or `bob/laptop`. */
+function nameOf({ sent, where }: LoggedMessage, contacts: Contacts): string {
+  return escapeName(sent ? deviceLabelOf(contacts, sent) : labelOf(contacts, where!.recipient!))
+}
+
+function wordsOf(sent: SentMessage, contacts: Contacts): string {
+  const { state, isSigned, signer, reason, atMs, to } = sent
   const because = reason === '' ? '' : `: ${escapeName(reason)}`
-  const by = signer === null ? '' : ` by ${escapeName(labelOf(contacts, signer))}`
+  const label = signer === to ? deviceLabelOf(contacts, sent) : signer && labelOf(contacts, signer)
+  const by = label === null ? '' : ` by ${escapeName(label)}`
   const at = timeOf(atMs)
   switch (state) {
     case 'sending':
@@ -120,9 +127,8 @@ function wordsOf({ state, isSigned, signer, reason, atMs }: SentMessage, contact
 /** Returns the line of `why`, such as `stored 10:02 · bob offline since 09:40 · attempt 2 of 20`. */
 export function lineOf(item: LoggedMessage, contacts: Contacts): string {
   const { where } = item
-  const to = item.sent?.to ?? where!.recipient!
   const isOpen = where?.status === 'delayed' || where?.status === 'waiting' || where?.status === 'pushed'
-  return [stateOf(item, contacts), ...(isOpen ? openParts(where, escapeName(labelOf(contacts, to))) : [])].join(' · ')
+  return [stateOf(item, contacts), ...(isOpen ? openParts(where, nameOf(item, contacts)) : [])].join(' · ')
 }
 
 function openParts(where: MessageWhereabouts, name: string): string[] {

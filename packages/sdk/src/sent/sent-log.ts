@@ -8,7 +8,7 @@ import type { ReceiptWish } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { DeliveryReceipt } from '../inbox/inbox.ts'
-import { bytesOf, type Message } from '../inbox/message.ts'
+import { bytesOf, type Message, type SenderUser } from '../inbox/message.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import { type Enqueued, type Peer, type PeerPorts, portsOf } from '../peer.ts'
 import type { PeerEvent } from '../ports.ts'
@@ -42,13 +42,14 @@ export interface TrackedSendOptions extends SendOptions {
 }
 
 export interface SentFilter {
+  /** A recipient, or the user whose device it is. */
   readonly to?: PeerKey
   /** Default: all. */
   readonly limit?: number
 }
 
 /** The number of messages that a log keeps. */
-const KEPT_MAX = 1_000
+const KEPT_MAX = 500
 
 const logs = new WeakMap<Peer, SentLog>()
 
@@ -164,7 +165,7 @@ export class SentLog {
    */
   list({ to, limit = Infinity }: SentFilter = {}): SentMessage[] {
     const found = [...this.#entries.values()].map(({ record }) => record).reverse()
-    const sent = to === undefined ? found : found.filter((record) => this.#isSameUser(record.to, to))
+    const sent = to === undefined ? found : found.filter(({ user, to: key }) => key === to || user === to)
     return sent.slice(0, limit).map(messageOf)
   }
 
@@ -224,7 +225,8 @@ export class SentLog {
     this.#lastNo += 1
     const atMs = Date.now()
     const state = { state: 'sending', isSigned: false, reason: '', signer: null, sentAtMs: atMs, atMs } as const
-    const record: SentRecord = { kind: 'sent', no: this.#lastNo, outboxNo: 0, envelopeId: null, ...facts, ...state }
+    const named = { ...facts, user: facts.to, deviceLabel: null }
+    const record: SentRecord = { kind: 'sent', no: this.#lastNo, outboxNo: 0, envelopeId: null, ...named, ...state }
     this.#adopt(record)
     const entry = this.#entries.get(record.no)!
     this.#keep(entry)
@@ -239,6 +241,7 @@ export class SentLog {
 
   #accepted(entry: Entry, { envelopeId, ackedAtMs }: Receipt): void {
     if (entry.record.envelopeId === null) this.#isSealed(entry, envelopeId)
+    this.#put(entry, this.#userOf(entry.record.to)) // the recipient's statements came with its key
     this.#report(entry, { state: 'stored', atMs: Math.floor(ackedAtMs) })
   }
 
@@ -289,8 +292,11 @@ export class SentLog {
   }
 
   #isSameUser(a: PeerKey, b: PeerKey): boolean {
-    const userOf = (key: PeerKey) => this.#ports.tell(({ users }) => users.senderUser(key, Date.now()).user)
-    return a === b || userOf(a) === userOf(b)
+    return a === b || this.#userOf(a).user === this.#userOf(b).user
+  }
+
+  #userOf(key: PeerKey): SenderUser {
+    return this.#ports.tell(({ users }) => users.senderUser(key, Date.now()))
   }
 
   #report(entry: Entry, report: SentReport): void {

@@ -5,7 +5,17 @@ import { changeBy, hasReached, type SentMessage, type SentReport, type SentState
 
 const BOB = '0b'.repeat(32) as PeerKey
 const SENT: SentMessage = {
-  ...{ envelopeId: null, to: BOB, bodyBytes: 1, state: 'sending', isSigned: false, reason: '', signer: null },
+  ...{
+    envelopeId: null,
+    to: BOB,
+    user: BOB,
+    deviceLabel: null,
+    bodyBytes: 1,
+    state: 'sending',
+    isSigned: false,
+    reason: '',
+    signer: null,
+  },
   ...{ asksReceipts: true, asksConfirmation: true, sentAtMs: 1, atMs: 1 },
 }
 

@@ -25,6 +25,10 @@ export interface SentMessage {
   /** Null until the message is sealed, which requires a connection if the recipient's key is unknown. */
   readonly envelopeId: EnvelopeId | null
   readonly to: PeerKey
+  /** The user whose signature vouches for the recipient as a device; otherwise, the recipient itself. */
+  readonly user: PeerKey
+  /** The user's name for this device; null for the user's own key. */
+  readonly deviceLabel: string | null
   readonly bodyBytes: number
   readonly state: SentState
   /** Whether the recipient signed the state. Otherwise, it is the broker's word. */
