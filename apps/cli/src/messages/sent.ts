@@ -10,7 +10,7 @@ import { callPeer } from '../session/peer-session.ts'
 import { isAwaited, type LoggedMessage, type SentReply } from '../session/sent-calls.ts'
 import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
-import { deviceLabelOf, labelOf } from './incoming-message.ts'
+import { labelOf } from './incoming-message.ts'
 
 interface SentOptions {
   readonly to?: string
@@ -101,13 +101,13 @@ export function stateOf({ sent, where }: LoggedMessage, contacts: Contacts): str
 
 /** Returns the recipient's name, such as `bob` or `bob/laptop`. */
 function nameOf({ sent, where }: LoggedMessage, contacts: Contacts): string {
-  return escapeName(sent ? deviceLabelOf(contacts, sent) : labelOf(contacts, where!.recipient!))
+  return escapeName(sent ? labelOf(contacts, sent.user, sent.deviceLabel) : labelOf(contacts, where!.recipient!))
 }
 
 function wordsOf(sent: SentMessage, contacts: Contacts): string {
   const { state, isSigned, signer, reason, atMs, to } = sent
   const because = reason === '' ? '' : `: ${escapeName(reason)}`
-  const label = signer === to ? deviceLabelOf(contacts, sent) : signer && labelOf(contacts, signer)
+  const label = signer === to ? labelOf(contacts, sent.user, sent.deviceLabel) : signer && labelOf(contacts, signer)
   const by = label === null ? '' : ` by ${escapeName(label)}`
   const at = timeOf(atMs)
   switch (state) {
