@@ -121,6 +121,7 @@ test('a request that a broker refuses is recorded with a code, and nothing is de
   await app.send(good)
   await until('the last one arrived', () => ben.texts.length > 0)
   expect(ben.texts).toEqual(['yes'])
+  expect(await app.decided(good)).toBe('stored')
   expect(await world.broker.metric('sealpost_prepared_refused_total')).toBe(7)
   expect(await world.broker.metric('sealpost_prepared_stored_total')).toBe(1)
 })

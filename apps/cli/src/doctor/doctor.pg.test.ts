@@ -73,7 +73,7 @@ test('prepared sends that no broker takes are reported', async () => {
   )
   const { outcome, detail } = (await examine()).checks.prepared!
   expect(outcome).toBe('warning')
-  expect(detail).toMatch(/^1 prepared sends are waiting, the oldest for 9\d s: .*PREPARED_SENDS=on/)
+  expect(detail).toMatch(/^1 prepared sends are waiting, the oldest for \d+ s: .*PREPARED_SENDS=on/)
 })
 
 test("the server's own statement times are reported if it records them", async () => {
