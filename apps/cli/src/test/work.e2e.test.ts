@@ -121,12 +121,12 @@ describe('a turn', () => {
     const until = async (availability: string) => {
       while (seen.at(-1) !== availability) await new Promise<void>((tell) => news.add(tell))
     }
-    const worker = await work(['--count', '1', '--', agent])
+    const worker = await work(['--', agent])
     await watcher.send(key, 'start')
     await until('working')
     await writeFile(go, '')
     await until('idle')
-    expect((await worker.ended()).code).toBe(0)
+    expect((await worker.interrupt()).code).toBe(130)
   })
 })
 
@@ -160,7 +160,7 @@ describe('a worker that ends', () => {
     const go = join(machine.folder, 'go-end')
     const agent = await script('wait-end.sh', `echo begun >&2; while [ ! -e ${go} ]; do sleep 0.05; done; echo late`)
     const worker = await work(['--', agent])
-    const asked = machine.start(['request', 'bob', 'first'])
+    const asked = machine.start(['request', 'bob', 'first', '--timeout', '100s'])
     await worker.until('the turn begins', ({ stderr }) => stderr.includes('begun'))
     expect((await machine.run(['send', 'bob', 'second'])).code).toBe(0)
     worker.child.kill('SIGINT')
