@@ -8,7 +8,7 @@ export interface Documented {
 }
 
 /** Functions that the SDK calls, not applications. */
-const PORTS = ['MemoryStore.', 'FileUploadLog.', 'State.checkNote', 'State.sealRecord', 'State.recorded']
+const PORTS = ['MemoryStore.', 'OnceStore.', 'FileUploadLog.', 'State.checkNote', 'State.sealRecord', 'State.recorded']
 const CLASS = /^(?:export )?declare (?:abstract )?class (\w+)/
 const FUNCTION = /^export declare (?:function|const) (\w+)/
 const METHOD = /^ {4}(?!constructor)(\w+)\(/
@@ -45,7 +45,7 @@ const exampleIn = (comment: readonly string[]): string | null =>
 const VALUES = `declare const place: Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'identity'>
 declare const peer: Peer, ben: PeerKey, device: PeerKey, identity: Identity, membership: Membership, next: BoxKeys
 declare const invite: string, inviteId: InviteId, groupId: GroupId, poolId: PoolId, group: Group, pool: Pool
-declare const message: Message, text: string, store: PeerStore, keyEpochs: StoredKeyEpochs, state: State, entry: StateEntry
+declare const message: Message, text: string, store: PeerStore, once: OnceStore, keyEpochs: StoredKeyEpochs, state: State, entry: StateEntry
 declare const files: Attachments, attachment: Attachment, sent: Attachment, votes: Reactions
 declare const keyFile: PeerKeyFile, contents: KeyFile
 `

@@ -151,7 +151,7 @@ const storeKey = (key: string): string => `once ${key}`
  * Stores a message like `Peer.enqueue`, unless a message with this key was stored within the last 24 hours. Resolves
  * when the message is on disk. `store` is the store of the peer.
  * @throws SealpostError `key_reused` if the key belongs to a different request; the errors of `Peer.enqueue`
- * @example const { isRepeated } = await sendOnce(peer, store, ben, 'paid', { key: 'order-7' })
+ * @example const { isRepeated } = await sendOnce(peer, once, ben, 'paid', { key: 'order-7' })
  */
 export async function sendOnce(
   peer: Peer,
