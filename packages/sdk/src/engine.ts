@@ -294,11 +294,6 @@ export class PeerEngine {
     this.#effects.flushSoon()
   }
 
-  /** Sends a message and waits for its recipient's reply. */
-  requestPeer(request: PeerRequest): void {
-    this.enqueue(this.beginRequest(request))
-  }
-
   /** Waits for the reply to a message that another part sends. */
   beginRequest(request: PeerRequest): OutgoingMessage {
     return this.#peerRequests.begin(request, this.#nowMs)

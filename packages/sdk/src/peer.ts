@@ -256,7 +256,9 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
       if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
       const post = { ...postTermsOf(to, asked, { isRequest: true }), body: bytesOf(body) }
-      this.#driver.tell((engine) => engine.requestPeer({ ...post, timeoutMs, replied: answered, refused }))
+      this.#driver.tell((engine) =>
+        engine.enqueue(engine.beginRequest({ ...post, timeoutMs, replied: answered, refused })),
+      )
     })
   }
 

@@ -21,6 +21,7 @@ test('the document has no dangling reference, and every request except those for
     ['get /v1/inbox/waiting', true],
     ['post /v1/settle', true],
     ['post /v1/lookup', true],
+    ['post /v1/sent', true],
     ['get /v1/groups', true],
     ['post /v1/rosters', true],
     ['post /v1/meshes/{mesh}/attachments', true],
