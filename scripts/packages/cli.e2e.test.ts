@@ -77,7 +77,7 @@ describe.skipIf(!NPM)('the npm packages', () => {
     const here = (text: string) => text.replaceAll(DATABASE_URL, database.url).replaceAll(port!, free)
     expect(await user.keep(`exec env ADMIN_PORT=0 ${here(start!.text)}`)).toMatchObject({ code: null })
     const { code, output } = await user.run(here(use!.text))
-    expect([code, output]).toEqual([0, expect.stringMatching(/alice {2}Are you there\?\n/)])
+    expect([code, output]).toEqual([0, expect.stringMatching(/alice \([0-9A-Z-]{9}\) {2}Are you there\?\n/)])
     await user.stop('SIGTERM', 'first', -1)
     await database.drop()
   })
