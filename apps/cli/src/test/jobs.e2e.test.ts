@@ -65,6 +65,9 @@ test('a request to a group prints the reply of each member, or why there is none
   await machine.run(['group', 'create', 'crew', 'bob', 'carol'])
   const bob = machine.start(['listen', '--exec', 'tr a-z A-Z', '--reply', '--profile', 'bob'])
   await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
+  await using alice = await Agent.start(machine)
+  const { answers } = (await alice.call('request', { to: '@crew', text: 'now?', waitSeconds: 3 })).structured
+  expect(answers.map(({ code, answer }) => answer?.text ?? code).sort()).toEqual(['NOW?', 'timeout'])
   const replies = jsonLinesOf(await machine.run(['request', '@crew', 'ready?', '--timeout', '3s', '--json']))
   expect(replies).toContainEqual(expect.objectContaining({ name: 'bob', text: 'READY?', code: null }))
   expect(replies).toContainEqual(expect.objectContaining({ name: 'carol', code: 'timeout' }))

@@ -122,7 +122,7 @@ export class Groups {
    * Carries out a member's request to leave a group that this peer owns. Returns whether the message is such a request,
    * which the application then settles and does not show.
    * @throws the errors of `Group.remove`
-   * @example peer.onMessage(async (message) => void ((await groupsOf(peer).takeLeave(message)) || show(message)))
+   * @example if (await groupsOf(peer).takeLeave(message)) message.settle()
    */
   async takeLeave({ thread, sender, user, group: among }: Message): Promise<boolean> {
     if (among !== null || !thread?.startsWith(LEAVE_THREAD)) return false
