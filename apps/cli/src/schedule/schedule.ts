@@ -179,6 +179,8 @@ async function runAll(shell: Shell): Promise<void> {
 /** How often the clock and the file are read, because either may change at any time. */
 const TURN_EVERY_MS = 1_000
 const RETRY_AFTER_MS = 1_000
+/** The maximum number of ticks to send at once. */
+const TICKS_MAX = 100
 
 const clocks = (): Clocks => ({ wallMs: Date.now(), steadyMs: performance.now() })
 
@@ -210,26 +212,28 @@ class ScheduleRunner {
     for (;;) {
       const lastMs = this.#last.get(schedule.id) ?? schedule.createdAtMs
       const now = clocks()
-      const nowMs = now.wallMs
       this.#missed.look(now)
-      const tickMs = dueTick(cron, { lastMs, nowMs, missedUntilMs: this.#missed.untilMs, missed: schedule.missed })
-      if (tickMs === null) return Math.max(1, (cron.nextRun(new Date(lastMs))?.getTime() ?? Infinity) - nowMs)
-      await this.#send(schedule, tickMs)
-      this.#last.set(schedule.id, tickMs)
+      const terms = { nowMs: now.wallMs, missedUntilMs: this.#missed.untilMs, missed: schedule.missed }
+      const due: Millis[] = []
+      const next = () => dueTick(cron, { ...terms, lastMs: due.at(-1) ?? lastMs })
+      for (let tickMs = next(); tickMs !== null && due.length < TICKS_MAX; tickMs = next()) due.push(tickMs)
+      if (due.length === 0) return Math.max(1, (cron.nextRun(new Date(lastMs))?.getTime() ?? Infinity) - now.wallMs)
+      await this.#send(schedule, due)
+      this.#last.set(schedule.id, due.at(-1)!)
     }
   }
 
-  /** Repeats the call until the tick is recorded. A repetition sends nothing twice. */
-  async #send({ id: schedule, peers, groups, text, priority, ttlSeconds }: Schedule, tickMs: Millis): Promise<void> {
-    const tick = new Date(tickMs).toISOString()
-    const body = Buffer.from(text.replaceAll('{tick}', tick))
-    const post = { peers, groups, bodyBase64: body.toString('base64'), priority, ttlSeconds }
-    const call = { method: 'sendTick', params: { schedule, tickMs, ...post } } as const
-    const { isNew, isDrained } = await this.#insist(() => callPeer(this.#shell, call))
+  /** Repeats the call until the ticks are recorded. A repetition sends nothing twice. */
+  async #send({ id: schedule, peers, groups, text, priority, ttlSeconds }: Schedule, due: readonly Millis[]) {
+    const ticks = due.map((tickMs) => ({ tickMs, bodyBase64: bodyOfTick(text, tickMs) }))
+    const params = { schedule, ticks, peers, groups, priority, ttlSeconds }
+    const { sent, isDrained } = await this.#insist(() => callPeer(this.#shell, { method: 'sendTicks', params }))
     if (!isDrained) this.#drain()
     const { output } = this.#shell
-    if (output.isJson) await output.result({ schedule, tickMs, isNew }, () => '')
-    else output.info(`${schedule}: ${isNew ? 'sent' : 'had already sent'} the message of ${tick}`)
+    for (const tickMs of sent) {
+      if (output.isJson) await output.result({ schedule, tickMs }, () => '')
+      else output.info(`${schedule}: sent the message of ${new Date(tickMs).toISOString()}`)
+    }
   }
 
   /** Sends what an outage left in the outbox, in the background, so that later ticks are recorded in time. */
@@ -254,6 +258,9 @@ class ScheduleRunner {
     }
   }
 }
+
+const bodyOfTick = (text: string, tickMs: Millis): string =>
+  Buffer.from(text.replaceAll('{tick}', new Date(tickMs).toISOString())).toString('base64')
 
 /** The errors after which a call is repeated. */
 const PASSING: ReadonlySet<string> = new Set([

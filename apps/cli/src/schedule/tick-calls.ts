@@ -6,23 +6,24 @@ import type { Millis } from '@sealpost/std'
 import type { PostParams } from '../session/bulk-calls.ts'
 import type { TickStore } from './tick-store.ts'
 
-export interface TickParams extends PostParams {
+export interface TickParams extends Omit<PostParams, 'bodyBase64'> {
   readonly schedule: string
-  readonly tickMs: Millis
+  /** The ticks to send, in ascending order, each with its body. */
+  readonly ticks: readonly { readonly tickMs: Millis; readonly bodyBase64: string }[]
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
 }
 
 export interface TickResult {
-  /** Whether this call recorded the tick. An earlier call that lost its reply may have done so. */
-  readonly isNew: boolean
+  /** The ticks that this call has sent. An earlier call that lost its reply may have sent the others. */
+  readonly sent: readonly Millis[]
   /** Whether the broker has replied to all messages. Otherwise, they are in the outbox. */
   readonly isDrained: boolean
 }
 
 export interface TickCalls {
-  /** Sends the message of a tick, unless an earlier call did. A repetition sends nothing. */
-  sendTick(params: TickParams): Promise<TickResult>
+  /** Sends the messages of ticks that no earlier call has sent. A repetition sends nothing. */
+  sendTicks(params: TickParams): Promise<TickResult>
   /** Returns the latest tick of each schedule. */
   lastTicks(params: null): Promise<Readonly<Record<string, Millis>>>
   forgetSchedule(schedule: string): Promise<null>
@@ -40,11 +41,14 @@ export function tickCallsOf(peer: Peer, ticks: TickStore, drainWithinMs = DRAIN_
     return peer.pendingCount === 0
   }
   return {
-    sendTick: async ({ schedule, tickMs, groups, ...post }) => {
+    sendTicks: async ({ schedule, groups, ticks: due, ...post }) => {
       const found = await Promise.all(groups.map((id) => groupsOf(peer).find(id)))
-      const isNew = !ticks.isRecorded(schedule, tickMs)
-      if (isNew) await record(ticks, { schedule, tickMs }, () => postAll(peer, found, post))
-      return { isNew, isDrained: await drain(AbortSignal.timeout(drainWithinMs)) }
+      const fresh = due.filter(({ tickMs }) => !ticks.isRecorded(schedule, tickMs))
+      const last = fresh.at(-1)
+      const postFresh = () => fresh.flatMap((tick) => postAll(peer, found, { ...post, ...tick }))
+      if (last) await record(ticks, { schedule, tickMs: last.tickMs }, postFresh)
+      const isDrained = await drain(AbortSignal.timeout(drainWithinMs))
+      return { sent: fresh.map(({ tickMs }) => tickMs), isDrained }
     },
     lastTicks: async () => ticks.last,
     forgetSchedule: async (schedule) => {
@@ -60,10 +64,10 @@ export function tickCallsOf(peer: Peer, ticks: TickStore, drainWithinMs = DRAIN_
 
 type Posts = readonly Promise<unknown>[]
 
-/** Records a tick unless all of its posts were refused. @throws SealpostError, the first refusal, in that case */
+/** Records the latest tick of posts, unless all posts were refused. @throws SealpostError, the first refusal, in that case */
 async function record(
   ticks: TickStore,
-  { schedule, tickMs }: Pick<TickParams, 'schedule' | 'tickMs'>,
+  { schedule, tickMs }: { readonly schedule: string; readonly tickMs: Millis },
   post: () => Posts,
 ): Promise<void> {
   const undo = ticks.record(schedule, tickMs)
@@ -78,7 +82,12 @@ async function record(
 function postAll(
   peer: Peer,
   groups: readonly Awaited<ReturnType<ReturnType<typeof groupsOf>['find']>>[],
-  { peers, bodyBase64, priority, ttlSeconds }: Omit<TickParams, 'schedule' | 'tickMs' | 'groups'>,
+  {
+    peers,
+    bodyBase64,
+    priority,
+    ttlSeconds,
+  }: Pick<TickParams, 'peers' | 'priority' | 'ttlSeconds'> & TickParams['ticks'][number],
 ): Posts {
   const body = Buffer.from(bodyBase64, 'base64')
   const options = { priority, ttlSeconds }

@@ -51,28 +51,25 @@ async function peerOn(memory: MemoryStore, batches: (readonly StoreChange[])[] =
 
 const identity = generateIdentity()
 const peers = [1, 2].map((n) => n.toString(16).padStart(64, '0') as PeerKey)
-const tick = {
+const params = {
   schedule: 's',
-  tickMs: 1_000,
-  peers,
-  groups: [],
-  bodyBase64: 'aGk=',
+  ...{ peers, groups: [], ttlSeconds: 0 },
   priority: 'next',
-  ttlSeconds: 0,
+  ticks: [1_000, 2_000].map((tickMs) => ({ tickMs, bodyBase64: 'aGk=' })),
 } as const
 
 test('a tick is stored in the batch of its messages, and a later process does not send it again', async () => {
   const memory = new MemoryStore()
   const batches: (readonly StoreChange[])[] = []
   const first = await peerOn(memory, batches)
-  expect(await first.calls.sendTick(tick)).toEqual({ isNew: true, isDrained: false })
-  expect(await first.calls.sendTick(tick)).toEqual({ isNew: false, isDrained: false })
+  expect(await first.calls.sendTicks(params)).toEqual({ sent: [1_000, 2_000], isDrained: false })
+  expect(await first.calls.sendTicks(params)).toEqual({ sent: [], isDrained: false })
   const kinds = batches.map((changes) => changes.map(({ record }) => record?.kind as string).sort())
-  expect(kinds).toContainEqual(['tick', 'waiting', 'waiting'])
+  expect(kinds).toContainEqual(['tick', 'waiting', 'waiting', 'waiting', 'waiting'])
   await first.peer.close()
   const second = await peerOn(new MemoryStore(memory.records))
-  expect(await second.calls.lastTicks(null)).toEqual({ s: 1_000 })
-  expect(await second.calls.sendTick(tick)).toMatchObject({ isNew: false })
-  expect(second.peer.pendingCount).toBe(2)
+  expect(await second.calls.lastTicks(null)).toEqual({ s: 2_000 })
+  expect(await second.calls.sendTicks(params)).toMatchObject({ sent: [] })
+  expect(second.peer.pendingCount).toBe(4)
   await second.peer.close()
 })
