@@ -197,7 +197,8 @@ export interface PeerRequest extends OutgoingTerms {
   readonly refused: (error: SealpostError) => void
 }
 
-interface OpenPeerRequest extends Required<Pick<PeerRequest, 'isFrom' | 'replied' | 'refused'>> {
+interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'> {
+  readonly isFrom: PeerRequest['isFrom'] | undefined
   readonly deadlineMs: Millis
   /** Null until the request is sealed. */
   envelopeId: EnvelopeId | null
@@ -223,14 +224,7 @@ export class PeerRequests {
   /** Begins a request. Returns the message to post. */
   begin({ timeoutMs, replied, isFrom, ...post }: PeerRequest, nowMs: Millis): OutgoingMessage {
     const { to, refused } = post
-    const isTo = (sender: PeerKey) => this.#current(to) === sender
-    const open: OpenPeerRequest = {
-      isFrom: isFrom ?? isTo,
-      replied,
-      refused,
-      deadlineMs: nowMs + timeoutMs,
-      envelopeId: null,
-    }
+    const open: OpenPeerRequest = { to, isFrom, replied, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
     this.#open.add(open)
     this.wakeAtMs = Math.min(this.wakeAtMs, open.deadlineMs)
     return {
@@ -252,7 +246,7 @@ export class PeerRequests {
   take(message: Message): boolean {
     const { inReplyTo, sender } = message
     const open = inReplyTo && this.#sealed.get(inReplyTo)
-    if (!open?.isFrom(sender)) return false
+    if (!open || !(open.isFrom?.(sender) ?? this.#current(open.to) === sender)) return false
     this.#end(open)
     open.replied(message)
     return true
@@ -277,11 +271,7 @@ export class PeerRequests {
 }
 
 function timedOut(): SealpostError {
-  return new SealpostError(
-    'timeout',
-    'No reply arrived in time. The recipient may still receive the request and reply later.',
-    {
-      isRetryable: true,
-    },
-  )
+  return new SealpostError('timeout', 'No reply arrived in time. A later reply is a message.', {
+    isRetryable: true,
+  })
 }
