@@ -6,6 +6,7 @@ import { OnceStore, sendOnce } from '@sealpost/sdk/once'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { Webhook } from 'standardwebhooks'
+import { takeGroupLeave } from '../members/group-leaves.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { finishMessage, retryPause } from '../messages/files.ts'
 import { labelOf, messageForPrograms } from '../messages/incoming-message.ts'
@@ -78,7 +79,9 @@ async function gateway(shell: Shell, { port, socket }: GatewayOptions): Promise<
   const ports = portsOf(shell, { session, inbox, store: stores[0]! })
   using _server = await listen(shell, gatewayApi(ports).fetch, { port, ...(socket !== undefined && { socket }) })
   using _webhooks = new Webhooks(shell, ports)
-  session.peer.onMessage((message) => inbox.add(message))
+  session.peer.onMessage(async (message) => {
+    if (!(await takeGroupLeave(shell, session.peer, message))) await inbox.add(message)
+  })
   await abortable(session.failed, shell.signal)
 }
 

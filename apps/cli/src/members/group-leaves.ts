@@ -1,6 +1,6 @@
 /** Leaves groups, and handles the messages that concern groups that members have left. */
 import { join } from 'node:path'
-import type { GroupId, Message, Peer } from '@sealpost/sdk'
+import type { GroupId, Message, Peer, SealpostError } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
 import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
@@ -27,7 +27,7 @@ export async function declineGroup(profile: Profile, { id, epoch }: { id: GroupI
  */
 export async function takeGroupLeave(shell: Shell, peer: Peer, message: Message): Promise<boolean> {
   const isTaken = message.group ? await isDeclined(shell.profile, message.group) : await carryOut(shell, peer, message)
-  if (isTaken) message.settle()
+  if (isTaken) message.settle() // has no effect on a request that was returned to the queue
   return isTaken
 }
 
@@ -36,8 +36,17 @@ async function isDeclined(profile: Profile, { id, epoch }: NonNullable<Message['
   return epoch <= (left?.[id] ?? 0)
 }
 
+const RETRY_MS = 60_000
+
 async function carryOut({ output, profile }: Shell, peer: Peer, message: Message): Promise<boolean> {
-  if (!(await groupsOf(peer).takeLeave(message))) return false
+  const isLeave = await groupsOf(peer)
+    .takeLeave(message)
+    .catch((error: SealpostError) => {
+      output.warn(`A member could not be removed from a group of yours (${error.code}).`)
+      message.retry(RETRY_MS)
+      return null
+    })
+  if (isLeave !== true) return isLeave === null
   const contacts = await Contacts.read(profile.contactsFile)
   output.info(`${escapeName(labelOf(contacts, message.user))} has left a group of yours`)
   return true

@@ -8,6 +8,7 @@ import { BODY_BYTES_MAX } from '@sealpost/protocol'
 import type { Message } from '@sealpost/sdk'
 import { rejectWithReply, settleWithReply } from '@sealpost/sdk/replies'
 import type { Millis } from '@sealpost/std'
+import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
 import { nextMessage, retryPause, SavedFiles, uploadFile } from '../messages/files.ts'
 import { labelOf, textOf } from '../messages/incoming-message.ts'
@@ -70,8 +71,8 @@ export class Worker {
     const { signal } = this.#ending
     while (!signal.aborted) {
       const next = await abortable(nextMessage(session.peer), signal).catch(() => null) // the reason is thrown at the end
-      if (next?.value) this.#take(next.value)
-      else break
+      if (!next?.value) break
+      if (!(await takeGroupLeave(this.#options.shell, session.peer, next.value))) this.#take(next.value)
     }
     if (this.#options.shell.signal.aborted && this.#runner.runningCount > 0)
       this.#options.shell.output.info('waiting for the running turns to end; press Ctrl-C again to kill them')
