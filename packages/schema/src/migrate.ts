@@ -24,6 +24,8 @@ export async function migrate(url: string): Promise<void> {
   try {
     if (await isCurrent(connection.driver)) return
     await connection.driver`select pg_advisory_lock(${ADVISORY_LOCK})`
+    // Otherwise, new tables of an owner named `sealpost` would be in the schema `sealpost`, which is for functions.
+    await connection.driver`select set_config('search_path', 'public', false)`
     await applyMigrations(connection.driver)
   } catch (error) {
     throw migrationError(error, url)

@@ -79,7 +79,7 @@ export class LoadDatabase {
       (sql) => sql<RelationFacts[]>`
         with hot as (
           select relid, relname, n_dead_tup, n_tup_ins - n_tup_del as rows from pg_stat_user_tables
-          where schemaname = current_schema and relname = any (${arrayOf(HOT_TABLES)}::text[])
+          where schemaname = 'public' and relname = any (${arrayOf(HOT_TABLES)}::text[])
         )
         select relname as name, relname as table, pg_relation_size(relid)::float8 as bytes,
           pg_total_relation_size(relid)::float8 as "bytesInAll", n_dead_tup::float8 as dead, rows::float8
@@ -155,7 +155,7 @@ export class LoadDatabase {
     const rows = await this.#db.run(
       (sql) => sql<{ name: string }[]>`
         select table_name as name from information_schema.columns
-        where table_schema = current_schema and column_name = 'mesh_id'`,
+        where table_schema = 'public' and column_name = 'mesh_id'`,
     )
     const referenced = ['session', 'member', 'mesh']
     const tables = rows.map(({ name }) => name).filter((name) => !referenced.includes(name))
