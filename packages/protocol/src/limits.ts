@@ -47,7 +47,10 @@ export const DEVICE_BYTES_MAX = 400
 export const DEVICE_REMOVAL_BYTES_MAX = 200
 /** The maximum number of peers in one `devices`, so that each reply fits in a frame. */
 export const USERS_MAX = 16
-export const DEVICES_MAX = 16
+/** The maximum number of devices and sessions of a user. */
+export const DEVICES_MAX = 64
+/** The maximum number of statements, and of removals, in one `deviceList`. */
+export const DEVICE_PAGE_MAX = 256
 export const URL_MAX = 255
 /** The maximum size of a certificate: two keys, four authorities and a signature. */
 export const CERTIFICATE_BYTES_MAX = 1200

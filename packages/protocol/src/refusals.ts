@@ -22,7 +22,7 @@ const ROWS = [
   {
     code: 'out_of_sequence',
     isRetryable: true,
-    meaning: 'an earlier envelope of this lane was refused: resend from that one on',
+    meaning: 'an earlier envelope of this lane was refused: resend from there',
   },
   { code: 'unknown_recipient', isRetryable: false, meaning: 'no such peer in this mesh' },
   {
@@ -55,7 +55,7 @@ const ROWS = [
     code: 'heartbeat_missed',
     isRetryable: true,
     close: 4440,
-    meaning: 'the peer sent no complete message and no pong in time',
+    meaning: 'the peer sent no message and no pong in time',
   },
   {
     code: 'slow_consumer',
@@ -67,7 +67,7 @@ const ROWS = [
     code: 'internal',
     isRetryable: true,
     close: 1011,
-    meaning: 'an internal error, which affects only this connection',
+    meaning: 'an internal error of this connection',
   },
   {
     code: 'restarting',
@@ -92,7 +92,7 @@ const ROWS = [
   {
     code: 'no_responder',
     isRetryable: false,
-    meaning: 'the recipient of a message for online peers is not online',
+    meaning: 'the recipient is not online',
   },
   {
     code: 'too_many_hops',
@@ -108,7 +108,7 @@ const ROWS = [
   {
     code: 'stale_roster',
     isRetryable: false,
-    meaning: 'the group has changed: seal the message again for its current members',
+    meaning: 'the group has changed: seal the message again',
   },
   { code: 'not_allowed', isRetryable: false, meaning: 'the recipient accepts nothing from this peer' },
   {
@@ -122,7 +122,7 @@ const ROWS = [
     isRetryable: true,
     meaning: "the recipient's mailbox, this sender's share of it, or the mesh is full; nothing was stored",
   },
-  { code: 'unknown_group', isRetryable: false, meaning: 'there is no such group in this mesh, or the group has ended' },
+  { code: 'unknown_group', isRetryable: false, meaning: 'no such group in this mesh, or the group has ended' },
   {
     code: 'moved',
     isRetryable: true,

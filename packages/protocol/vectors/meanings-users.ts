@@ -4,7 +4,7 @@ export type Meanings = Readonly<Record<string, { about: string; fields: Readonly
 export const USER_MEANINGS: Meanings = {
   enrolDevice: {
     about:
-      "Sent instead of `auth` to become a device of a user with the user's invite. The broker replies with `enrolled`, with `name` set to `user/label`, or with `refused`.",
+      "Sent instead of `auth` to become a device of a user with the user's invite, or with one of the user's device. The broker replies with `enrolled`, with `name` set to `user/label`, or with `refused`.",
     fields: {
       version: 'one of `versions` of the `hello`',
       clientNonce: 'random, for this connection only; signed',
@@ -26,7 +26,7 @@ export const USER_MEANINGS: Meanings = {
   },
   deviceList: {
     about:
-      'The reply to `devices`. With `ref` 0, the broker sends it before a `directory` that contains a device or a user with devices. With `ref` 0, it also announces that a device was added or removed, to peers that looked up its user on this connection or that `watch`. Such an announcement may be lost.',
+      'The reply to `devices`. The broker splits a long reply: all frames but the last have `ref` 0. With `ref` 0, the broker also sends it before a `directory` that contains a device or a user with devices. With `ref` 0, it also announces that a device was added or removed, to peers that looked up its user on this connection or that `watch`. Such an announcement may be lost.',
     fields: {
       ref: 'from the `devices`; 0: not a reply',
       statements: 'see Devices; verify each',
@@ -35,7 +35,7 @@ export const USER_MEANINGS: Meanings = {
   },
   removeDevice: {
     about:
-      'Ends the membership of a device of this user. The broker replies with `deviceRemoved`; while the database is unavailable, it sends no reply.',
+      'Ends the membership of a device of this user, or of a device for which this device vouched, and of all devices for which that device vouched. The broker replies with `deviceRemoved`; while the database is unavailable, it sends no reply.',
     fields: { ref: 'any number; repeated in the reply', removal: 'see Devices' },
   },
   deviceRemoved: {
@@ -43,7 +43,7 @@ export const USER_MEANINGS: Meanings = {
     fields: {
       ref: 'from the `removeDevice`',
       outcome:
-        '`done`: removed, now or earlier; `malformed`: not a valid removal, or not signed by the peer that sent it; `unknown_device`: it was never a device of this user',
+        '`done`: removed, now or earlier; `malformed`: not a valid removal, or not signed by the peer that sent it; `unknown_device`: it was never a device of this user, or this device did not vouch for it',
     },
   },
   succeed: {

@@ -84,12 +84,13 @@ export class UserService {
     const { claim, binding, proof } = checked
     if (!isChosenName(unicodeName(claim.label))) return { status: 'name_malformed' }
     const { membersMax } = this
-    const terms = { ...claim, person: claim.user, statement: claim.bytes }
+    const terms = { ...claim, voucher: claim.user, statement: claim.bytes }
     const outcome = await enrolDevice(this.db, terms, binding, { devicesMax: DEVICES_MAX, membersMax })
-    const { meshId, user, bytes } = claim
+    const { meshId, user: voucher, bytes: statement } = claim
     if (outcome.status === 'invite_refused') return this.cells.sendOn(meshId, proof)
     if (outcome.status !== 'enrolled') return outcome
-    return { ...outcome, proof, device: { meshId, user, statement: bytes } }
+    const { status, name, user } = outcome
+    return { status, name, proof, device: { meshId, user, voucher, statement } }
   }
 
   /** Returns members by their current or former keys. @throws OperatingError */
@@ -117,7 +118,8 @@ export class UserService {
     if (checked?.meshId !== requester.meshId || checked.user !== requester.peerKey) return { outcome: 'malformed' }
     const removed = await removeDevice(this.db, requester, { device: checked.device, removal })
     if (!removed) return { outcome: 'unknown_device' }
-    return { outcome: 'done', removal, removed: { ...removed, meshId: requester.meshId } }
+    const ended = removed.ended.map((peer) => ({ ...peer, meshId: requester.meshId }))
+    return { outcome: 'done', removal, user: removed.user, ended }
   }
 
   async succeed(requester: Requester, frame: FrameOf<'succeed'>): Promise<SuccessionReply | null> {

@@ -236,18 +236,20 @@ test('an invite admits one of several concurrent devices, and the same device ma
   expect(await answerTo((hello) => enrolFrame(invite, hello, { identity: winner }))).toBe('enrolled')
 })
 
-test('a member cannot become a device, a device cannot have devices, and a user has a limited number of them', async () => {
+test('a member cannot become a device, a session cannot have devices, and a user has a limited number of them', async () => {
   const { alice, bob, places } = await people()
   const invite = () => usersOf(alice).inviteDevice('phone')
   await expect(joinAsDevice({ invite: invite(), identity: places.bob.identity })).rejects.toMatchObject({
     code: 'already_member',
   })
   await using phone = await connect(await deviceOf(alice, 'phone'))
-  await expect(deviceOf(phone, 'phone of a phone')).rejects.toMatchObject({ code: 'invite_refused' })
+  await using session = await connect(await deviceOf(phone, 'phone-1'))
+  await expect(deviceOf(session, 'a session of a session')).rejects.toMatchObject({ code: 'invite_refused' })
   await expect(deviceOf(alice, 'Phone')).rejects.toMatchObject({ code: 'name_taken' })
-  for (let n = 1; n < DEVICES_MAX; n++) await deviceOf(alice, `device ${n}`)
+  for (let n = 2; n < DEVICES_MAX; n++) await deviceOf(n % 2 ? alice : phone, `device ${n}`)
+  expect(await usersOf(bob).devices(alice.key)).toHaveLength(DEVICES_MAX)
   await expect(deviceOf(alice, 'one more')).rejects.toMatchObject({ code: 'too_many_devices' })
-  await usersOf(alice).removeDevice((await usersOf(alice).devices())[3]!.key)
+  await usersOf(alice).removeDevice((await usersOf(alice).devices()).find(({ label }) => label === 'device 3')!.key)
   await deviceOf(alice, 'one more')
   await Promise.all([alice.close(), bob.close()])
 })
@@ -281,6 +283,45 @@ async function handOut(device: PeerKey, statement: Uint8Array): Promise<void> {
       where m.mesh_id = d.mesh_id and m.peer_no = d.peer_no and m.peer_key = ${`\\x${device}`}::bytea`,
   )
 }
+
+test("a device's session acts for the user, and ends with the device that vouched for it", async () => {
+  const { alice, bob } = await people()
+  await using laptop = await connect(await deviceOf(alice, 'laptop'))
+  const place = await deviceOf(laptop, 'laptop-1')
+  expect(place.name).toMatch(/\/laptop-1$/)
+  const session = await connect(place)
+  const atBob = heardBy(bob)
+  await session.send(bob.key, 'from the session')
+  await until('bob has it', () => atBob.length === 1)
+  expect(atBob[0]).toMatchObject({ sender: session.key, user: alice.key, deviceLabel: 'laptop-1' })
+  for (const of of [alice.key, laptop.key, session.key])
+    expect((await usersOf(bob).devices(of)).map(({ label }) => label).sort()).toEqual(['laptop', 'laptop-1'])
+  await usersOf(alice).removeDevice(laptop.key)
+  expect(await session.closed).toMatchObject({ code: 'revoked' })
+  expect(await usersOf(bob).devices(alice.key)).toEqual([])
+  await Promise.all([alice.close(), bob.close()])
+})
+
+test('a device ends its session, and a reply to that session goes to the user, once and in the same thread', async () => {
+  const { alice, bob } = await people()
+  await using laptop = await connect(await deviceOf(alice, 'laptop'))
+  const session = await connect(await deviceOf(laptop, 'laptop-1'))
+  const [atBob, atAlice] = [heardBy(bob), heardBy(alice)]
+  const thread = 'ab'.repeat(16)
+  await session.send(bob.key, 'a question', { thread })
+  await until('bob has it', () => atBob.length === 1)
+  await usersOf(laptop).removeDevice(session.key)
+  expect(await session.closed).toMatchObject({ code: 'revoked' })
+  await expect(usersOf(laptop).removeDevice(alice.key)).rejects.toMatchObject({ code: 'unknown_device' })
+  await atBob[0]!.reply('an answer')
+  await bob.send(alice.key, 'the end')
+  await until('alice has both', () => atAlice.length === 2)
+  expect(texts(atAlice)).toEqual(['an answer', 'the end'])
+  expect(atAlice[0]).toMatchObject({ thread, inReplyTo: atBob[0]!.envelopeId })
+  await usersOf(alice).removeDevice(laptop.key)
+  await alice.close()
+  await bob.close()
+})
 
 test("a broker cannot add a device: the SDK accepts only the user's signature", async () => {
   const { alice, bob, places } = await people()

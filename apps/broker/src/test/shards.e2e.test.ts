@@ -1,6 +1,9 @@
 /** Tests two shards on one database, each with messages for the other's peers. */
 import { hasNats, NatsServer } from '@sealpost/bus/testing'
+import { generateIdentity } from '@sealpost/identity'
 import { connect, type Peer } from '@sealpost/sdk'
+import { joinAsDevice } from '@sealpost/sdk/join'
+import { usersOf } from '@sealpost/sdk/users'
 import { test as base, expect } from 'vitest'
 import { HttpPeer } from './http.ts'
 import { type BrokerProcess, type Environment, until } from './process.ts'
@@ -106,6 +109,24 @@ test('T15: a revocation ends sessions on every shard, and a new session ends an 
   await boss.revokeMember(latter.key)
   expect(await latter.closed).toMatchObject({ code: 'revoked' })
   await annotate(`the other shard had closed ${Math.round(performance.now() - revokedAtMs)} ms after the question`)
+})
+
+test('revoking a member ends its 20 sessions on both shards', async () => {
+  await using world = await World.open(NEVER_LOOKS)
+  const other = await world.secondShard()
+  for (const shard of [world.broker, other])
+    await until('it is on the bus', async () => (await shard.metric('sealpost_bus_up')) === 1)
+  const admin = await connect(await world.enrolAdmin('admin'))
+  const alice = await connect(await world.enrol())
+  const enrolled = async (n: number) => {
+    const identity = generateIdentity()
+    const place = await joinAsDevice({ invite: usersOf(alice).inviteDevice(`session ${n}`), identity })
+    return connect({ ...at(n % 2 ? other : world.broker, { ...place, identity }) })
+  }
+  const sessions = await Promise.all(Array.from({ length: 20 }, (_, n) => enrolled(n)))
+  await admin.revokeMember(alice.key)
+  for (const peer of [alice, ...sessions]) expect(await peer.closed).toMatchObject({ code: 'revoked' })
+  await admin.close()
 })
 
 test('T15: without a bus, nothing is accepted after a revocation, and each shard finds its sessions', async ({

@@ -41,8 +41,14 @@ export type SetGroupReply = { readonly outcome: 'done'; readonly group: GroupEnt
 /** `pool`: the stored pool, including this change. */
 export type SetPoolReply = { readonly outcome: 'done'; readonly pool: PoolEntry | null } | Refused<'groupSet'>
 
+/** `ended`: the device, and the devices that it has vouched for. */
 export type RemovalReply =
-  | { readonly outcome: 'done'; readonly removed: RevokedMember; readonly removal: Uint8Array }
+  | {
+      readonly outcome: 'done'
+      readonly user: PeerKey
+      readonly ended: readonly RevokedMember[]
+      readonly removal: Uint8Array
+    }
   | Refused<'deviceRemoved'>
 
 export type SuccessionReply =

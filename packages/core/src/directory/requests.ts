@@ -3,7 +3,14 @@
  * driver (`RequestTable`) and one reply (`Engine.replied`). A row defines the request's limits, the frames of its
  * reply, and how the reply changes this engine.
  */
-import type { ClientFrame, Consent, FrameOf, PoolEntry, ServerFrame } from '@sealpost/protocol'
+import {
+  type ClientFrame,
+  type Consent,
+  DEVICE_PAGE_MAX,
+  type FrameOf,
+  type PoolEntry,
+  type ServerFrame,
+} from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { DeliveryId, MeshId, PeerKey } from '@sealpost/std'
 import type { LiveSession, SocketId } from '../model.ts'
@@ -20,6 +27,7 @@ import type {
   RevokedMember,
   SignedUserRecords,
 } from './request-types.ts'
+import type { DoneRemoval } from './users.ts'
 
 export interface RequestParts {
   readonly live: (socket: SocketId) => LiveSession | null
@@ -46,7 +54,7 @@ export interface RequestParts {
   readonly users: {
     consented(requester: Requester, consent: Consent): void
     keyChanged(meshId: MeshId, peerKey: PeerKey): void
-    deviceRemoved(requester: Requester, device: PeerKey, removal: Uint8Array): void
+    deviceRemoved(requester: Requester, reply: DoneRemoval): void
     succeeded(requester: Requester, statement: Uint8Array): void
   }
   readonly disconnectMember: (member: RevokedMember) => void
@@ -140,17 +148,19 @@ const ROWS: { readonly [Type in RequestType]: Row<Type> } = {
   },
   devices: {
     asked: (live, { peers }) => void live.notesLookup(peers),
-    frames: ({ statements, removals, successions }, { ref }) => [
-      ...introductions({ ...NO_RECORDS, successions }),
-      { type: 'deviceList', ref, statements: [...statements], removals: [...removals] },
-    ],
+    frames: (users, { ref }) => {
+      const frames = introductions({ ...users, statements: [], removals: [] })
+      const lists = deviceListsOf(users)
+      const last = lists.pop() ?? NO_DEVICES
+      return [...frames, ...lists, { ...last, ref }]
+    },
   },
   removeDevice: {
     frames: ({ outcome }, { ref }) => [{ type: 'deviceRemoved', ref, outcome }],
     applied: (reply, { requester }, { users, disconnectMember }) => {
       if (reply.outcome !== 'done') return
-      users.deviceRemoved(requester, reply.removed.peerKey, reply.removal)
-      disconnectMember(reply.removed)
+      users.deviceRemoved(requester, reply)
+      for (const member of reply.ended) disconnectMember(member)
     },
   },
   succeed: {
@@ -215,13 +225,20 @@ const requesterOf = ({ mesh: { meshId }, peer: { peer, peerKey, user } }: LiveSe
   user,
 })
 
-const NO_RECORDS: SignedUserRecords = { statements: [], removals: [], successions: [] }
-
 /** Returns the signed records about users that precede the requested keys. */
-function introductions({ statements, removals, successions }: SignedUserRecords): ServerFrame[] {
-  const frames: ServerFrame[] = []
-  if (successions.length > 0) frames.push({ type: 'successions', statements: [...successions] })
-  if (statements.length + removals.length > 0)
-    frames.push({ type: 'deviceList', ref: 0, statements: [...statements], removals: [...removals] })
-  return frames
+function introductions(users: SignedUserRecords): ServerFrame[] {
+  const { successions } = users
+  const renamed: ServerFrame[] = successions.length > 0 ? [{ type: 'successions', statements: [...successions] }] : []
+  return [...renamed, ...deviceListsOf(users)]
+}
+
+const NO_DEVICES: FrameOf<'deviceList'> = { type: 'deviceList', ref: 0, statements: [], removals: [] }
+
+/** Returns the statements in as many frames as they need. */
+function deviceListsOf({ statements, removals }: SignedUserRecords): FrameOf<'deviceList'>[] {
+  const count = Math.ceil(Math.max(statements.length, removals.length) / DEVICE_PAGE_MAX)
+  return Array.from({ length: count }, (_, page) => {
+    const [from, to] = [page * DEVICE_PAGE_MAX, (page + 1) * DEVICE_PAGE_MAX]
+    return { ...NO_DEVICES, statements: statements.slice(from, to), removals: removals.slice(from, to) }
+  })
 }

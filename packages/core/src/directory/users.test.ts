@@ -1,4 +1,4 @@
-import type { FrameOf } from '@sealpost/protocol'
+import { DEVICE_PAGE_MAX, type FrameOf } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
@@ -39,13 +39,24 @@ test('a reply about devices carries the ref of its request', () => {
   expect(sent).toEqual([{ type: 'deviceList', ref: 9, statements: [bytes(1)], removals: [] }])
 })
 
+test('a long reply about devices is sent in several frames, of which the last carries the ref', () => {
+  const { reply, sent } = people()
+  const statements = Array.from({ length: 2 * DEVICE_PAGE_MAX + 1 }, (_, n) => bytes(n))
+  reply<'devices'>(3, { type: 'devices', ref: 9, peers: [keyOf(2)] }, { ...NOBODY, statements, removals: [bytes(7)] })
+  expect(sent).toEqual([
+    { type: 'deviceList', ref: 0, statements: statements.slice(0, DEVICE_PAGE_MAX), removals: [bytes(7)] },
+    { type: 'deviceList', ref: 0, statements: statements.slice(DEVICE_PAGE_MAX, 2 * DEVICE_PAGE_MAX), removals: [] },
+    { type: 'deviceList', ref: 9, statements: statements.slice(2 * DEVICE_PAGE_MAX), removals: [] },
+  ])
+})
+
 test('a new device is reported to its user and to sessions that asked for it, and to nobody else', () => {
   const { engine, connect, sent } = people()
   engine.received(4, lookup(1))
   connect(5)
   engine.received(5, { type: 'enrolDevice', version: 1 } as FrameOf<'enrolDevice'>)
   sent.length = 0
-  const device = { meshId: MESH, user: keyOf(1), statement: bytes(6) }
+  const device = { meshId: MESH, user: keyOf(1), voucher: keyOf(1), statement: bytes(6) }
   engine.enrolled(5, { status: 'enrolled', name: 'a/b', proof: bytes(0), device })
   // peers 1 and 4 receive the new device, then its reply follows
   expect(sent.map(({ type }) => type)).toEqual(['deviceList', 'deviceList', 'enrolled'])
@@ -53,11 +64,11 @@ test('a new device is reported to its user and to sessions that asked for it, an
 
 test('a removed device is disconnected and sessions that asked for it are notified; a refusal is only a reply', () => {
   const { reply, sent, closes } = people()
-  const removed = { meshId: MESH, peer: 2 as PeerNo, peerKey: keyOf(2) }
+  const ended = [{ meshId: MESH, peer: 2 as PeerNo, peerKey: keyOf(2) }]
   reply<'removeDevice'>(1, remove, { outcome: 'unknown_device' })
   expect([sent, closes]).toEqual([[{ type: 'deviceRemoved', ref: 3, outcome: 'unknown_device' }], []])
   sent.length = 0
-  reply<'removeDevice'>(1, remove, { outcome: 'done', removed, removal: bytes(1) })
+  reply<'removeDevice'>(1, remove, { outcome: 'done', user: keyOf(1), ended, removal: bytes(1) })
   expect(sent.map(({ type }) => type)).toEqual(['deviceRemoved', 'deviceList', 'deviceList', 'deviceList'])
   expect(closes).toEqual([[2, 'revoked']])
 })

@@ -6,13 +6,17 @@ import type { Consent, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { LiveSession } from '../model.ts'
-import type { Requester } from './request-types.ts'
+import type { RemovalReply, Requester } from './request-types.ts'
 
 export interface NewDevice {
   readonly meshId: MeshId
   readonly user: PeerKey
+  /** The key that vouched: of the user or of one of its devices. */
+  readonly voucher: PeerKey
   readonly statement: Uint8Array
 }
+
+export type DoneRemoval = Extract<RemovalReply, { outcome: 'done' }>
 
 export class UserDirectory {
   readonly #context: Context
@@ -25,13 +29,13 @@ export class UserDirectory {
     this.#context.meshes.find(meshId)?.consented(user, consent)
   }
 
-  deviceRemoved({ meshId, peerKey }: Requester, device: PeerKey, removal: Uint8Array): void {
+  deviceRemoved({ meshId, peerKey }: Requester, { user, ended, removal }: DoneRemoval): void {
     const news: FrameOf<'deviceList'> = { type: 'deviceList', ref: 0, statements: [], removals: [removal] }
-    this.#send({ meshId, keys: [peerKey, device] }, news)
+    this.#send({ meshId, keys: [user, peerKey, ...ended.map((device) => device.peerKey)] }, news)
   }
 
-  deviceJoined({ meshId, user, statement }: NewDevice): void {
-    this.#send({ meshId, keys: [user] }, { type: 'deviceList', ref: 0, statements: [statement], removals: [] })
+  deviceJoined({ meshId, user, voucher, statement }: NewDevice): void {
+    this.#send({ meshId, keys: [user, voucher] }, { type: 'deviceList', ref: 0, statements: [statement], removals: [] })
   }
 
   /** Ends the member's session and sends the succession. The member reconnects with its new key, which has its mail. */

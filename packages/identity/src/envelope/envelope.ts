@@ -339,12 +339,8 @@ function computeSharedKey(boxKey: Uint8Array, own: BoxKeys): Uint8Array {
   try {
     return sodium.crypto_box_beforenm(boxKey, own.secretKey)
   } catch (cause) {
-    throw new OperatingError(
-      'box_key_unusable',
-      'The box key of this peer is invalid: no message can be sealed to it.',
-      {
-        cause,
-      },
-    )
+    throw new OperatingError('box_key_unusable', 'No message can be sealed to the box key of this recipient.', {
+      cause,
+    })
   }
 }

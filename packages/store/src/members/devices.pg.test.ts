@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
-import { asciiName, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { asciiName, fromHex, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { addMembers } from '../meshes/meshes.ts'
 import { newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
 import { enrolDevice, findUserRecords, removeDevice, type VerifiedDeviceInvite } from './devices.ts'
 import { findSuccessors, rotateIdentity } from './key-bindings.ts'
-import { changeConsent, findConsent } from './membership.ts'
+import { changeConsent, findConsent, revokeMembers } from './membership.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 
@@ -16,7 +16,7 @@ async function person(name?: string) {
   const key = newKey()
   const { meshId, owner } = await newMeshOf(db, [{ ...randomBinding(key), ...(name === undefined ? {} : { name }) }])
   const claim = (changed: Partial<VerifiedDeviceInvite> = {}): VerifiedDeviceInvite => ({
-    ...{ meshId, person: key, inviteKey: newKey(), label: 'phone', joinByMs: FAR_MS, notAfterMs: FAR_MS },
+    ...{ meshId, voucher: key, inviteKey: newKey(), label: 'phone', joinByMs: FAR_MS, notAfterMs: FAR_MS },
     ...{ statement: randomBytes(200), ...changed },
   })
   const add = (changed: Partial<VerifiedDeviceInvite> = {}, device = newKey(), max = 16) =>
@@ -25,25 +25,33 @@ async function person(name?: string) {
 }
 
 test('a device has the name of its user and its label, truncated', async () => {
-  const { add } = await person('alice')
-  expect(await add()).toEqual({ status: 'enrolled', name: 'alice/phone' })
+  const { add, key } = await person('alice')
+  expect(await add()).toEqual({ status: 'enrolled', name: 'alice/phone', user: key })
   const long = await person('n'.repeat(64))
   expect(await long.add({ label: 'b'.repeat(32) })).toEqual({
     status: 'enrolled',
     name: `${'n'.repeat(31)}/${'b'.repeat(32)}`,
+    user: long.key,
   })
   const nameless = await person()
-  expect(await nameless.add()).toEqual({ status: 'enrolled', name: `${nameless.key.slice(0, 8)}/phone` })
+  expect(await nameless.add()).toEqual({
+    status: 'enrolled',
+    name: `${nameless.key.slice(0, 8)}/phone`,
+    user: nameless.key,
+  })
 })
 
 test('a Unicode name is not cut, and no two devices look alike', async () => {
   const { add } = await person('Zoë')
-  expect(await add({ label: asciiName('ноутбук') })).toEqual({ status: 'enrolled', name: asciiName('Zoë/ноутбук') })
+  expect(await add({ label: asciiName('ноутбук') })).toMatchObject({
+    status: 'enrolled',
+    name: asciiName('Zoë/ноутбук'),
+  })
   expect(await add({ label: asciiName('НОУТБУК') })).toEqual({ status: 'name_taken' })
   expect(await add({ label: 'scope' })).toMatchObject({ status: 'enrolled' })
   expect(await add({ label: asciiName('\u0455\u0441\u043e\u0440\u0435') })).toEqual({ status: 'name_taken' })
   const long = await person('é'.repeat(50))
-  expect(await long.add({ label: 'b'.repeat(32) })).toEqual({
+  expect(await long.add({ label: 'b'.repeat(32) })).toMatchObject({
     status: 'enrolled',
     name: `${long.key.slice(0, 8)}/${'b'.repeat(32)}`,
   })
@@ -74,9 +82,12 @@ test('the statements about a user are found by each of its keys; removed devices
   await add({ label: 'phone', statement }, phone)
   await add({ label: 'laptop' }, laptop)
   const removal = randomBytes(100)
-  expect(await removeDevice(db, owner, { device: laptop, removal })).toMatchObject({ peerKey: laptop })
+  expect(await removeDevice(db, owner, { device: laptop, removal })).toMatchObject({
+    user: key,
+    ended: [{ peerKey: laptop }],
+  })
   expect(await removeDevice(db, owner, { device: laptop, removal: randomBytes(100) })).toMatchObject({
-    peerKey: laptop,
+    ended: [{ peerKey: laptop }],
   })
   expect(await removeDevice(db, owner, { device: key, removal })).toBe(null)
   const known = { statements: [statement], removals: [removal], successions: [] }
@@ -85,6 +96,85 @@ test('the statements about a user are found by each of its keys; removed devices
   const strangers = [of(newKey(), false), of(key, false, toHex(randomBytes(16)) as MeshId)]
   for (const asked of [[of(key)], [of(phone)], [of(laptop)], [...strangers, of(key), of(phone), of(key)]])
     expect(await findUserRecords(db, asked)).toEqual(asked.map(({ isKnown }) => (isKnown ? known : none)))
+})
+
+/** Returns a statement whose voucher has this key at its place. */
+function vouchedBy(key: PeerKey): Uint8Array {
+  const statement = randomBytes(200)
+  statement.set(fromHex(key), 20)
+  return statement
+}
+
+/** Returns a user with a laptop and a session for which the laptop vouches. */
+async function withSession() {
+  const alice = await person('alice')
+  const { meshId } = alice
+  const [laptop, session] = [newKey(), newKey()]
+  await alice.add({ label: 'laptop', statement: vouchedBy(alice.key) }, laptop)
+  const vouch = (voucher: PeerKey, device: PeerKey, changed: Partial<VerifiedDeviceInvite> = {}) =>
+    alice.add({ voucher, label: device.slice(0, 8), statement: vouchedBy(voucher), ...changed }, device)
+  const added = await vouch(laptop, session, { label: 'laptop-1' })
+  const refOf = async (key: PeerKey) => {
+    const [row] = await db.run(
+      (sql) => sql<{ peer: PeerNo }[]>`select peer_no as peer from member where peer_key = ${`\\x${key}`}::bytea`,
+    )
+    return { meshId, peer: row!.peer }
+  }
+  const live = async () => {
+    const rows = await db.run(
+      (sql) => sql<{ key: PeerKey }[]>`select encode(peer_key, 'hex') as key from member
+        where mesh_id = ${meshId}::uuid and revoked_at is null`,
+    )
+    return new Set(rows.map(({ key }) => key))
+  }
+  return { ...alice, laptop, session, added, vouch, refOf, live }
+}
+
+test('a device vouches for devices of its user, and these may not vouch for others', async () => {
+  const { key, meshId, laptop, session, added, vouch } = await withSession()
+  expect(added).toEqual({ status: 'enrolled', name: 'alice/laptop-1', user: key })
+  expect(await vouch(session, newKey())).toEqual({ status: 'invite_refused' })
+  const untilMs = async () => {
+    const [row] = await db.run(
+      (sql) => sql<{ ms: number }[]>`select extract(epoch from vouched_until)::float8 * 1000 as ms from member
+        where name = 'alice/late'`,
+    )
+    return row!.ms
+  }
+  await db.run((sql) => sql`update member set vouched_until = to_timestamp(3e9) where name = 'alice/laptop'`)
+  await vouch(laptop, newKey(), { label: 'late' })
+  expect(await untilMs()).toBe(3e12)
+  await db.run((sql) => sql`update member set vouched_until = now() where name = 'alice/laptop'`)
+  expect(await vouch(laptop, newKey())).toEqual({ status: 'invite_refused' })
+  const [records] = await findUserRecords(db, [{ meshId, peerKey: session }])
+  expect(records!.statements).toHaveLength(2)
+})
+
+test('a device removes only devices that it vouched for, and its own removal ends them', async () => {
+  const { key, owner, laptop, session, vouch, refOf, live } = await withSession()
+  const [tablet, second] = [newKey(), newKey()]
+  await vouch(key, tablet)
+  await vouch(laptop, second)
+  const removal = randomBytes(100)
+  const remove = async (by: PeerKey, device: PeerKey) => removeDevice(db, await refOf(by), { device, removal })
+  for (const [by, device] of [[tablet, session], [laptop, tablet], [session, laptop], [laptop, key]] as const) // biome-ignore format: pairs
+    expect(await remove(by, device)).toBe(null)
+  expect(await remove(laptop, second)).toMatchObject({ user: key, ended: [{ peerKey: second }] })
+  const removed = await removeDevice(db, owner, { device: laptop, removal })
+  expect(new Set(removed!.ended.map(({ peerKey }) => peerKey))).toEqual(new Set([laptop, session, second]))
+  expect(await live()).toEqual(new Set([key, tablet]))
+})
+
+test('revoking a device revokes the devices that it vouched for', async () => {
+  const { key, meshId, laptop, session, vouch, refOf, live } = await withSession()
+  const [tablet, second] = [newKey(), newKey()]
+  await vouch(key, tablet)
+  await vouch(tablet, second)
+  const left = await revokeMembers(db, await refOf(laptop), { members: [laptop], invites: [] })
+  expect(new Set(left!.map(({ peerKey }) => peerKey))).toEqual(new Set([laptop, session]))
+  expect(await live()).toEqual(new Set([key, tablet, second]))
+  await revokeMember(db, meshId, tablet)
+  expect(await live()).toEqual(new Set([key]))
 })
 
 test('revoking a user revokes its devices', async () => {

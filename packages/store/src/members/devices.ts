@@ -1,17 +1,26 @@
 /**
  * Enrols, removes and looks up users' devices, after callers have verified the signatures. A user's consent applies to
- * its devices.
+ * its devices. A device may vouch for devices of its user, such as its sessions; these may not vouch for others.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import { columnNames, device, execute, formerIdentity, member, senderMark, session } from '@sealpost/schema'
-import type { MemberRef, MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
+import type { MemberRef, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 import type { MemberBinding } from './key-bindings.ts'
-import { hasRoomSql, isTakenSql, MEMBERS_MAX, nameKeysOf, type RevokedPeer } from './membership.ts'
+import {
+  dependentsSql,
+  hasRoomSql,
+  isTakenSql,
+  MEMBERS_MAX,
+  nameKeysOf,
+  type RevokedPeer,
+  voucherKeySql,
+} from './membership.ts'
 
 export interface VerifiedDeviceInvite {
   readonly meshId: MeshId
-  readonly person: PeerKey
+  /** The key that vouches: of the user or of one of its devices. */
+  readonly voucher: PeerKey
   readonly inviteKey: PeerKey
   readonly label: string
   readonly joinByMs: Millis
@@ -25,7 +34,7 @@ export interface DeviceBinding extends MemberBinding {
 
 /** `invite_refused`: the mesh or user does not exist, or the invite has expired or was used. */
 export type DeviceOutcome =
-  | { readonly status: 'enrolled'; readonly name: string }
+  | { readonly status: 'enrolled'; readonly name: string; readonly user: PeerKey }
   | {
       readonly status:
         | 'invite_refused'
@@ -80,31 +89,36 @@ async function enrol(
     ...[member.bindingSignature, member.name, member.skeleton, member.folded, member.person, member.vouchedUntil],
   )
   const deviceColumns = columnNames(device.meshId, device.peerNo, device.person, device.inviteKey, device.statement)
-  const [row] = await execute<{ status: DeviceOutcome['status']; name: string }>(
+  const [row] = await execute<{ status: DeviceOutcome['status']; name: string; user: PeerKey }>(
     db,
     sql`
       with known as (
-        select m.revoked_at is not null as is_revoked, m.name,
+        select m.revoked_at is not null as is_revoked, m.name, m.person,
           exists (select from ${device} d where d.mesh_id = ${mesh} and d.peer_no = m.peer_no
             and d.invite_key = ${inviteKey}) as is_by_this
         from ${member} m where m.mesh_id = ${mesh} and m.peer_key = ${key}
         union all
-        select true, null, false from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_key = ${key}
+        select true, null, null, false from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_key = ${key}
       ), owner as (
-        select m.peer_no, u.name || '/' || ${label} as name,
-          case when u.name = m.name and m.skeleton is not null then m.skeleton else name_skeleton(u.name) end
+        select o.peer_no, u.name || '/' || ${label} as name,
+          case when u.name = o.name and o.skeleton is not null then o.skeleton else name_skeleton(u.name) end
             || '/' || ${keys.skeleton}::text as skeleton,
-          case when u.name = m.name and m.folded is not null then m.folded else lower(u.name) end
-            || '/' || ${keys.folded}::text as folded
-        from ${member} m cross join lateral (
+          case when u.name = o.name and o.folded is not null then o.folded else lower(u.name) end
+            || '/' || ${keys.folded}::text as folded,
+          least(m.vouched_until, ${instantOf(claim.notAfterMs)}) as vouched_until
+        from ${member} m join ${member} o on o.mesh_id = m.mesh_id and o.peer_no = coalesce(m.person, m.peer_no)
+        cross join lateral (
           -- A long name is cut, but not the ASCII form of another name.
-          select left(case when m.name is null or m.name like 'xn--%' and length(m.name) > 63 - length(${label})
-            then left(encode(m.peer_key, 'hex'), 8) else m.name end, 63 - length(${label})) as name) as u
-        where m.mesh_id = ${mesh} and m.peer_key = ${byteaText(claim.person)}::bytea
-          and m.revoked_at is null and m.person is null
+          select left(case when o.name is null or o.name like 'xn--%' and length(o.name) > 63 - length(${label})
+            then left(encode(o.peer_key, 'hex'), 8) else o.name end, 63 - length(${label})) as name) as u
+        where m.mesh_id = ${mesh} and m.peer_key = ${byteaText(claim.voucher)}::bytea
+          and m.revoked_at is null and o.revoked_at is null
+          and (m.person is null or (m.vouched_until > clock_timestamp() and not exists (
+            select from ${device} d join ${member} v on v.mesh_id = d.mesh_id and v.peer_key = ${voucherKeySql}
+            where d.mesh_id = ${mesh} and d.peer_no = m.peer_no and v.person is not null)))
           and ${instantOf(claim.joinByMs)} > clock_timestamp() and ${instantOf(claim.notAfterMs)} > clock_timestamp()
           and not exists (select from ${device} d
-            where d.mesh_id = ${mesh} and d.person = m.peer_no and d.invite_key = ${inviteKey})
+            where d.mesh_id = ${mesh} and d.person = o.peer_no and d.invite_key = ${inviteKey})
       ), fitting as (
         select from owner where ${devicesMax}::int > (
           select count(*) from ${device} d join ${member} m on m.mesh_id = d.mesh_id and m.peer_no = d.peer_no
@@ -119,8 +133,7 @@ async function enrol(
         insert into ${member} (${memberColumns})
         select ${mesh}, ${key}, ${byteaText(candidate.boxKey)}::bytea, ${candidate.boxEpoch}::int,
           ${candidate.notAfterMs}::bigint, ${byteaText(candidate.signature)}::bytea, owner.name, owner.skeleton, owner.folded,
-          owner.peer_no,
-          ${instantOf(claim.notAfterMs)}
+          owner.peer_no, owner.vouched_until
         from owner where exists (select from fitting) and (select is_there from room) and not exists (select from known)
           and not (select is_there from namesake)
         returning ${columnNames(member.peerNo)} as peer_no, ${columnNames(member.person)} as person, ${columnNames(member.name)} as name
@@ -132,7 +145,9 @@ async function enrol(
         insert into ${device} (${deviceColumns})
         select ${mesh}, peer_no, person, ${inviteKey}, ${byteaText(claim.statement)}::bytea from added
       )
-      select coalesce((select name from added), (select name from known), '') as name, case
+      select coalesce((select name from added), (select name from known), '') as name, (
+          select encode(u.peer_key, 'hex') from ${member} u where u.mesh_id = ${mesh}
+            and u.peer_no = coalesce((select person from added), (select person from known))) as user, case
         when (select is_revoked from known) then 'revoked'
         when (select is_by_this from known) then 'enrolled'
         when exists (select from added) then 'enrolled'
@@ -142,37 +157,52 @@ async function enrol(
         when not (select is_there from room) then 'too_many_members'
         else 'name_taken' end as status`,
   )
-  const { status, name } = row!
-  return status === 'enrolled' ? { status, name } : { status }
+  const { status, name, user } = row!
+  return status === 'enrolled' ? { status, name, user } : { status }
+}
+
+export interface RemovedDevices {
+  readonly user: PeerKey
+  /** The device and those that it has vouched for. */
+  readonly ended: readonly RevokedPeer[]
 }
 
 /**
- * Revokes a user's device, after the caller has verified the signature, and frees its name.
- * @returns null if the key was never a device of this user
+ * Revokes a user's device, on behalf of the user or of the device that vouched for it, after the caller has verified
+ * the signature. Frees its name, and revokes the devices that it has vouched for.
+ * @returns null if the key was never a device of this user, or this device has not vouched for it
  */
 export async function removeDevice(
   db: Database,
   { meshId, peer }: MemberRef,
   { device: key, removal }: { device: PeerKey; removal: Uint8Array },
-): Promise<RevokedPeer | null> {
+): Promise<RemovedDevices | null> {
   const mesh = sql`${meshId}::uuid`
-  const [row] = await execute<{ peer: PeerNo }>(
+  const rows = await execute<RevokedPeer & { user: PeerKey }>(
     db,
     sql`
-      with ended as (
+      with named as (
+        select m.peer_no, m.peer_key, m.person from ${member} m
+        join ${device} d on d.mesh_id = m.mesh_id and d.peer_no = m.peer_no
+        join ${member} r on r.mesh_id = m.mesh_id and r.peer_no = ${peer}::int
+        where m.mesh_id = ${mesh} and m.peer_key = ${byteaText(key)}::bytea
+          and (m.person = r.peer_no or (m.person = r.person and ${voucherKeySql} = r.peer_key))
+      ), ended as (
         update ${member} set ${columnNames(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp()),
           ${columnNames(member.name)} = null
-        where ${member.meshId} = ${mesh} and ${member.peerKey} = ${byteaText(key)}::bytea
-          and ${member.person} = ${peer}::int
-        returning ${columnNames(member.peerNo)} as peer_no
+        where ${member.meshId} = ${mesh}
+          and ${member.peerNo} in (select peer_no from named union all ${dependentsSql(mesh)})
+        returning ${member.peerNo} as peer_no, ${member.peerKey} as peer_key
       ), removed as (
         update ${device} set ${columnNames(device.removal)} = coalesce(${device.removal}, ${byteaText(removal)}::bytea),
           ${columnNames(device.removedAt)} = coalesce(${device.removedAt}, clock_timestamp())
-        from ended where ${device.meshId} = ${mesh} and ${device.peerNo} = ended.peer_no
+        from named where ${device.meshId} = ${mesh} and ${device.peerNo} = named.peer_no
       )
-      select peer_no as peer from ended`,
+      select ended.peer_no as peer, encode(ended.peer_key, 'hex') as "peerKey", encode(u.peer_key, 'hex') as user
+      from ended join named on true join ${member} u on u.mesh_id = ${mesh} and u.peer_no = named.person`,
   )
-  return row ? { peer: row.peer, peerKey: key } : null
+  const [first] = rows
+  return first ? { user: first.user, ended: rows.map(({ peer, peerKey }) => ({ peer, peerKey })) } : null
 }
 
 /** Signed statements about a user: its devices, its removed devices, and its key rotations. */
@@ -206,10 +236,12 @@ export async function findUserRecords(db: Database, asked: readonly UserLookup[]
           select f.peer_no from ${formerIdentity} f where f.mesh_id = k.mesh_id and f.peer_key = k.peer_key
         ) as p
       )
-      select asked.n, 'statements' as kind, d.statement as bytes
+      -- Enrolment order: a device precedes those that it has vouched for.
+      (select asked.n, 'statements' as kind, d.statement as bytes
       from asked join ${device} d on d.mesh_id = asked.mesh_id and d.person = asked.person and d.removal is null
       join ${member} m on m.mesh_id = asked.mesh_id and m.peer_no = d.peer_no
       where m.revoked_at is null and m.vouched_until > clock_timestamp()
+      order by d.peer_no)
       union all
       select asked.n, 'removals', r.removal from asked cross join lateral (
         select d.removal from ${device} d

@@ -82,6 +82,13 @@ export const hasRoomSql = (meshId: SQL, membersMax: number): SQL => sql`
   (${membersMax}::int > (select count(*) from (select from ${member} m
     where m.mesh_id = ${meshId} and m.revoked_at is null and not m.is_pool limit ${membersMax}::int) as present))`
 
+/** SQL: the key that vouched for a device `d`, at its fixed place in the statement (`readDevice`). */
+export const voucherKeySql: SQL = sql.raw('substring(d.statement from 21 for 32)')
+
+/** SQL: the devices of each user in `named (peer_no, peer_key, person)`, and those for which a device in it vouched. */
+export const dependentsSql = (meshId: SQL): SQL => sql`
+  select d.peer_no from ${device} d join named on d.person = coalesce(named.person, named.peer_no)
+  where d.mesh_id = ${meshId} and (named.person is null or ${voucherKeySql} = named.peer_key)`
 /** What the database compares of a name. */
 interface NameKeys {
   readonly skeleton: string
@@ -226,7 +233,7 @@ export interface RevokedPeer {
 }
 
 /**
- * Revokes members with their devices, and invites, on behalf of an admin or, to leave, of the member itself.
+ * Revokes members with their devices, devices with those that they vouched for, and invites, on behalf of an admin or, to leave, of the member itself.
  * @returns the keys that are or were members; null if the caller has no permission, in which case nothing changes
  */
 export async function revokeMembers(
@@ -244,13 +251,13 @@ export async function revokeMembers(
           and ${member.revokedAt} is null and (${member.role} = 'admin'
             or (cardinality(${keys}) > 0 and ${member.peerKey} = all (${keys}) and cardinality(${ids}) = 0))
       ), named as (
-        select m.peer_no from ${member} m where m.mesh_id = ${meshId}::uuid and m.peer_key = any (${keys})
-          and not m.is_pool
+        select m.peer_no, m.peer_key, m.person from ${member} m
+        where m.mesh_id = ${meshId}::uuid and m.peer_key = any (${keys}) and not m.is_pool
       ), ended as (
         update ${member} set ${columnNames(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp())
         where ${member.meshId} = ${meshId}::uuid and exists (select from requester) and (
-          ${member.peerNo} in (select peer_no from named) or ${member.peerNo} in (
-            select d.peer_no from ${device} d join named on named.peer_no = d.person where d.mesh_id = ${meshId}::uuid))
+          ${member.peerNo} in (select peer_no from named)
+          or ${member.peerNo} in (${dependentsSql(sql`${meshId}::uuid`)}))
         returning ${member.peerNo} as peer_no, ${member.peerKey} as peer_key
       ), revoked_invites as (
         insert into ${invite} (${columnNames(invite.meshId, invite.inviteId, invite.revokedAt)})

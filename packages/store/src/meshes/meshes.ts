@@ -7,7 +7,6 @@ import {
   adminAudit,
   columnNames,
   consent,
-  device,
   execute,
   invite,
   member,
@@ -36,7 +35,7 @@ import {
 import { type SQL, sql } from 'drizzle-orm'
 import { alias, type PgColumn } from 'drizzle-orm/pg-core'
 import type { MemberBinding } from '../members/key-bindings.ts'
-import { nameKeysOf, type RevokedPeer, withUnicodeNames } from '../members/membership.ts'
+import { dependentsSql, nameKeysOf, type RevokedPeer, withUnicodeNames } from '../members/membership.ts'
 import { auditColumns, auditValues, type Operator } from '../operators/operators.ts'
 
 export interface MeshEntry {
@@ -324,7 +323,7 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
 }
 
 /**
- * Revokes a member and, if it is a user, its devices. Keeps the rows, so that the keys can't be enrolled again.
+ * Revokes a member, and its devices or those that it vouched for. Keeps the rows, so that the keys can't be enrolled again.
  * @returns the peers whose connections must end; empty if the member does not exist
  */
 export function revokePeer(
@@ -336,13 +335,13 @@ export function revokePeer(
     db,
     sql`
       with named as (
-        select m.peer_no, m.revoked_at is null as is_new from ${member} m
+        select m.peer_no, m.peer_key, m.person, m.revoked_at is null as is_new from ${member} m
         where m.mesh_id = ${meshId}::uuid and m.peer_key = ${byteaText(peerKey)}::bytea and not m.is_pool
       ), ended as (
         update ${member} set ${columnNames(member.revokedAt)} = coalesce(${member.revokedAt}, clock_timestamp())
         where ${member.meshId} = ${meshId}::uuid and (
-          ${member.peerNo} in (select peer_no from named) or ${member.peerNo} in (
-            select d.peer_no from ${device} d join named on named.peer_no = d.person where d.mesh_id = ${meshId}::uuid))
+          ${member.peerNo} in (select peer_no from named)
+          or ${member.peerNo} in (${dependentsSql(sql`${meshId}::uuid`)}))
         returning ${member.peerNo} as peer_no, ${member.peerKey} as peer_key
       ), audited as (
         insert into ${adminAudit} (${auditColumns})
