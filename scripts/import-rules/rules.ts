@@ -203,6 +203,7 @@ export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/co
 export const SERVER_FOLDERS = [
   'packages/sdk/src/stores/file/',
   'packages/sdk/src/attachments/file/',
+  'packages/sdk/src/sessions/',
   'packages/sdk/src/test/',
 ]
 

@@ -103,7 +103,7 @@ for (const { name, command, program = 'on-server.js' } of RUNS) {
     expect({ exitCode: await child.exited, errors }).toEqual({ exitCode: 0, errors: '' })
     const outcomes = JSON.parse(output) as Outcome[]
     expect(outcomes.filter(({ failure }) => failure !== null)).toEqual([])
-    expect(outcomes.length).toBe(12)
+    expect(outcomes.length).toBe(13)
   })
 }
 

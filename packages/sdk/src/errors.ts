@@ -64,6 +64,8 @@ export type HttpRefusalCode =
  * - `too_many_pools`: the mesh has the maximum number of pools, or this peer has joined the maximum.
  * - `too_many_own_groups`: this peer owns the maximum number of groups.
  * - `too_many_own_pools`: this peer owns the maximum number of pools; a deleted one still counts for one day.
+ * - `session_in_use`: another process of the profile uses the session of this name.
+ * - `folder_path_too_long`: the path of the profile's folder is too long for a socket in it.
  *
  * Codes of sent messages:
  * - `message_unknown`: the log has no sent message with this envelope id.
@@ -130,6 +132,8 @@ export type SdkCode =
   | 'too_many_pools'
   | 'too_many_own_groups'
   | 'too_many_own_pools'
+  | 'session_in_use'
+  | 'folder_path_too_long'
   | 'state_rolled_back'
   | 'entry_forged'
   | 'space_forged'

@@ -47,7 +47,8 @@ declare const peer: Peer, ben: PeerKey, device: PeerKey, identity: Identity, mem
 declare const invite: string, inviteId: InviteId, groupId: GroupId, poolId: PoolId, group: Group, pool: Pool
 declare const message: Message, text: string, store: PeerStore, once: OnceStore, keyEpochs: StoredKeyEpochs, state: State, entry: StateEntry
 declare const files: Attachments, attachment: Attachment, sent: Attachment, votes: Reactions
-declare const keyFile: PeerKeyFile, contents: KeyFile, confirmations: Confirmations, envelopeId: EnvelopeId
+declare const keyFile: PeerKeyFile, contents: KeyFile, session: MemberSession
+declare const confirmations: Confirmations, envelopeId: EnvelopeId
 declare const show: (message: Message) => void
 `
 

@@ -7,6 +7,7 @@ import { fileSource, saveAttachment } from '@sealpost/sdk/attachment-files'
 import { Attachments } from '@sealpost/sdk/attachments'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import { readKeyFile, writeKeyFile } from '@sealpost/sdk/key-file'
+import { openSession } from '@sealpost/sdk/sessions'
 import { close, equal, member, runTests, type Surroundings, taken } from './peers.ts'
 
 const SERVER = {
@@ -44,6 +45,19 @@ const SERVER = {
     const saved = await saveAttachment(other, sent, { folder: join(folder, 'received') })
     equal(await readFile(saved, 'utf8'), 'plan '.repeat(100_000))
     await Promise.all([own.close(), other.close()])
+  },
+
+  'sessions of one member share its messages': async (surroundings: Surroundings) => {
+    const [sender, { identity, ...place }] = [await connect(await member(surroundings)), await member(surroundings)]
+    const folder = await mkdtemp(join(surroundings.folder!, 'profile-'))
+    const open = (as: string) => openSession({ ...place, folder, member: { identity }, credit: 1, as })
+    const sessions = await Promise.all(['a', 'b'].map(open))
+    for (const session of sessions) session.onMessage((message) => message.reply(`${session.label} ${message.text()}`))
+    const answer = await sender.request(identity.signing.publicKey, 'to one')
+    equal(answer.user, identity.signing.publicKey)
+    const [a, b] = await Promise.all(sessions.map(({ key, label }) => sender.request(key, label)))
+    equal(`${a!.text()}, ${b!.text()}`, 'a a, b b')
+    await close(sender, ...sessions)
   },
 }
 

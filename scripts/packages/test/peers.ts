@@ -208,7 +208,7 @@ export async function peers(given: Surroundings, options: Partial<Place> = {}): 
   return Promise.all([open(), open()])
 }
 
-export const close = (...all: Peer[]): Promise<unknown> => Promise.all(all.map((peer) => peer.close()))
+export const close = (...all: Pick<Peer, 'close'>[]): Promise<unknown> => Promise.all(all.map((peer) => peer.close()))
 
 /** Settles the next messages. Resolves with their texts. */
 export function taken(peer: Peer, count: number): Promise<string[]> {

@@ -1,7 +1,7 @@
 /** Implements groups in the engine: the trusted statements, incoming group mail, and messages to groups. */
 import { type GroupStatement, isGroupEnded, type Note } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
-import { type GroupId, type PeerKey, unicodeName } from '@sealpost/std'
+import { type GroupId, type PeerKey, toHex, unicodeName } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { OpenedEnvelope, OpenedMessage, PushedDelivery } from '../inbox/message.ts'
 import type { GroupMessage, GroupMessageTerms, OutgoingMessage, Receipt } from '../outbox/lane.ts'
@@ -332,6 +332,9 @@ export function notInGroup(): SealpostError {
   return new SealpostError('not_in_group', 'Only members of a group may write to it.')
 }
 
+/** A ticket consists of the key of the body and the body's id. */
+const BODY_KEY_BYTES = 32
+
 /**
  * The dependencies for opening mail to a group or to every device of a user. The envelope contains the ticket to a body
  * that is sent with it. The group's id is sealed; the owner's statement proves whether the sender belongs to that
@@ -367,7 +370,10 @@ export class GroupOpener {
     if (!delivery.body) return { flaw: 'no_body' }
     const body = this.#ports.crypto.openBody(delivery.body, opened.body)
     if (!body) return { flaw: 'body_swapped' }
-    if (note.group === undefined) return { ok: true, header, headerHash, note, body }
+    if (note.group === undefined) {
+      const bodyId = toHex(opened.body.subarray(BODY_KEY_BYTES))
+      return { ok: true, header, headerHash, note, body, bodyId }
+    }
     const group = this.#ports.statements.find(note.group)
     if (!group || group.epoch < note.groupEpoch!) return this.#ask(delivery)
     // Former members can't be verified, so accept them for older epochs.

@@ -124,8 +124,9 @@ export class Groups {
    * @throws the errors of `Group.remove`
    * @example if (await groupsOf(peer).takeLeave(message)) message.settle()
    */
-  async takeLeave({ thread, sender, user, group: among }: Message): Promise<boolean> {
-    if (among !== null || !thread?.startsWith(LEAVE_THREAD)) return false
+  async takeLeave(message: Pick<Message, 'thread' | 'sender' | 'user' | 'group'>): Promise<boolean> {
+    const { thread, sender, user } = message
+    if (!isLeaveRequest(message)) return false
     const group = (await this.list()).find(({ id, isOwn }) => isOwn && leaveThreadOf(id) === thread)
     if (!group) return false
     const leaving = [user, sender].filter((key) => group.members.includes(key) && key !== group.owner)
@@ -137,6 +138,13 @@ export class Groups {
     return new Group(this.#ports, this.#lists, groupId)
   }
 }
+
+/**
+ * Returns whether the message is a request to leave a group, for `takeLeave`.
+ * @example if (isLeaveRequest(message)) await groupsOf(peer).takeLeave(message)
+ */
+export const isLeaveRequest = ({ thread, group }: Pick<Message, 'thread' | 'group'>): boolean =>
+  group === null && thread?.startsWith(LEAVE_THREAD) === true
 
 /** The beginning of the thread of a request to leave a group. The beginning of the group's id follows it. */
 const LEAVE_THREAD = '6c656176'

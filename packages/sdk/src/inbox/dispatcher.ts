@@ -47,7 +47,7 @@ export class Dispatcher {
 
   use(handler: MessageHandler): () => void {
     this.#handler = handler
-    for (let message = this.#kept.shift(); message; message = this.#kept.shift()) this.#call(handler, message)
+    for (let message = this.#shift(); message; message = this.#shift()) this.#call(handler, message)
     return () => {
       if (this.#handler === handler) this.#handler = null
     }
@@ -74,6 +74,14 @@ export class Dispatcher {
     for (let reader = this.#readers.shift(); reader; reader = this.#readers.shift()) reader.end(error)
   }
 
+  /** Returns the next queued message that its session still has. */
+  #shift(): Message | undefined {
+    for (;;) {
+      const message = this.#kept.shift()
+      if (message?.state !== 'put off') return message
+    }
+  }
+
   #read(note: (message: Message) => void): Promise<Step> {
     return new Promise((resolve, reject) => {
       const reader: Reader = {
@@ -84,7 +92,7 @@ export class Dispatcher {
         },
         end: (error) => (error ? reject(error) : resolve(DONE)),
       }
-      const message = this.#kept.shift()
+      const message = this.#shift()
       if (message) reader.take(message)
       else if (this.#ending) reader.end(this.#ending.error)
       else this.#readers.push(reader)

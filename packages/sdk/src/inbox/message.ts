@@ -40,7 +40,11 @@ export interface OpenedHeader {
   readonly sentAtMs: Millis
 }
 
-export type OpenedMessage = OpenedEnvelope & { readonly group?: MessageGroup; readonly pool?: MessagePool }
+export type OpenedMessage = OpenedEnvelope & {
+  readonly group?: MessageGroup
+  readonly pool?: MessagePool
+  readonly bodyId?: string
+}
 
 /** The group of a received message, authenticated by the sender's box and the owner's signature. */
 export interface MessageGroup {
@@ -102,6 +106,8 @@ export class Message {
   readonly group: MessageGroup | null
   /** The pool to which the message was sent, authenticated by the sender; null if there is none. */
   readonly pool: MessagePool | null
+  /** @internal The id of the body that all devices of `toUser` receive; null if the message was not sent to a user. */
+  readonly bodyId: string | null
   /** @internal */
   readonly stream: StreamPosition | null
   /** @internal */
@@ -124,6 +130,7 @@ export class Message {
     this.user = whose.user
     this.deviceLabel = whose.deviceLabel
     this.envelopeId = pushed.envelopeId
+    this.bodyId = opened.bodyId ?? null
     this.stream = opened.header.stream
     this.headerHash = opened.headerHash
     this.body = opened.body
@@ -222,8 +229,8 @@ export class Message {
   }
 
   /**
-   * Replies to the sender, in the message's thread and at its priority. Resolves when the reply is stored. Does not
-   * settle the message.
+   * Replies to the sender, in the message's thread and at its priority. If the sender is a device that has been ended,
+   * replies to its user instead. Resolves when the reply is stored. Does not settle the message.
    * @throws SealpostError `no_auto_reply`, and the errors of `send`
    * @example await message.reply('Yes', { isAutomatic: true })
    */
@@ -242,9 +249,14 @@ export class Message {
   #reply(body: Uint8Array | string, { isAutomatic, ...options }: ReplyOptions, note: Note): Promise<Receipt> {
     return new Promise((accepted, refused) => {
       if (isAutomatic && this.noAutoReply) throw unwanted()
-      const { sender, priority, hops, thread } = this
+      const { sender, user, priority, hops, thread } = this
       const asked = { priority, ...options, hops: hops + 1, ...(thread === null ? {} : { thread }) }
-      this.#actions.post({ ...postTermsOf(sender, asked, note), body: bytesOf(body), accepted, refused })
+      const post = (to: PeerKey): void => {
+        const refuse = (error: SealpostError) =>
+          error.code === 'unknown_recipient' && to !== user ? post(user) : refused(error)
+        this.#actions.post({ ...postTermsOf(to, asked, note), body: bytesOf(body), accepted, refused: refuse })
+      }
+      post(sender)
     })
   }
 }
@@ -252,5 +264,5 @@ export class Message {
 export const bytesOf = (body: Uint8Array | string) => (typeof body === 'string' ? encoder.encode(body) : body)
 
 function unwanted(): SealpostError {
-  return new SealpostError('no_auto_reply', 'The sender of this message accepts no automatic replies.')
+  return new SealpostError('no_auto_reply', 'The sender accepts no automatic replies.')
 }

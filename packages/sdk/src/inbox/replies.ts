@@ -75,5 +75,5 @@ function endWithReply(peer: Peer, { message, body, options, isError }: FinalRepl
 }
 
 function unwanted(): SealpostError {
-  return new SealpostError('no_auto_reply', 'The sender of this message accepts no automatic replies.')
+  return new SealpostError('no_auto_reply', 'The sender accepts no automatic replies.')
 }

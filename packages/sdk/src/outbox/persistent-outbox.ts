@@ -155,13 +155,9 @@ export class PersistentOutbox {
 }
 
 export function keptForLater(cause: SealpostError): SealpostError {
-  return new SealpostError(
-    'kept_for_later',
-    'The message is saved in the store and will be sent after the next start.',
-    {
-      cause,
-    },
-  )
+  return new SealpostError('kept_for_later', 'The message is saved and will be sent after the next start.', {
+    cause,
+  })
 }
 
 function isNowKept(post: PersistedMessage): void {

@@ -157,6 +157,16 @@ describe('the table of open requests', () => {
     expect(ends).toEqual(['the answer'])
   })
 
+  test('accepts a reply from a device of the requested user, but not from a device of another user', () => {
+    const { requests, ends, begin } = world()
+    begin(100, 0).sealed!(idOf(1))
+    const answer = (user: string) =>
+      requests.take({ inReplyTo: idOf(1), sender: 'd'.repeat(64), user, envelopeId: 'by a device' } as Message)
+    expect(answer('c'.repeat(64))).toBe(false)
+    expect(answer(BOB)).toBe(true)
+    expect(ends).toEqual(['by a device'])
+  })
+
   test('keeps waiting if the request may be stored', () => {
     const { requests, ends, begin, answer } = world()
     const [lost, refused] = [begin(100, 0), begin(100, 0)]

@@ -127,8 +127,7 @@ export async function listMembers(ask: RequestBroker): Promise<MemberEntry[]> {
 /** Revokes members and invites. @throws SealpostError `not_admin`, `unknown_recipient` */
 export async function revoke(ask: RequestBroker, named: { members?: PeerKey[]; invites?: InviteId[] }): Promise<void> {
   const answer: FrameOf<'revoked'> = await ask({ type: 'revoke', members: [], invites: [], ...named })
-  if (answer.outcome === 'not_admin')
-    throw new SealpostError('not_admin', 'Only an admin of the mesh may revoke other members.')
+  if (answer.outcome === 'not_admin') throw new SealpostError('not_admin', 'Only an admin may revoke other members.')
   if (answer.unknown.length > 0) throw refusedBy('unknown_recipient')
 }
 
@@ -176,10 +175,7 @@ function changesOf({ allow = [], block = [], forget = [] }: ConsentUpdate): Chan
 
 function check({ outcome }: FrameOf<'consented'>): void {
   if (outcome === 'too_many')
-    throw new SealpostError(
-      'too_many_named',
-      'This peer has reached its limit on allowed and blocked peers. Forget some of them first.',
-    )
+    throw new SealpostError('too_many_named', 'Too many peers are allowed or blocked. Forget some first.')
 }
 
 function stateOf({ policy, peers }: FrameOf<'consented'>): ConsentState {
@@ -206,7 +202,8 @@ interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'
 
 /**
  * Tracks requests to other peers that wait for a reply. A reply contains the id of the request's envelope inside its
- * box, so only the peer that received the request can have written it. Pure and synchronous.
+ * box, so only the peer that received the request can have written it. A device may reply for its user. Pure and
+ * synchronous.
  */
 export class PeerRequests {
   readonly #open = new Set<OpenPeerRequest>()
@@ -246,7 +243,8 @@ export class PeerRequests {
   take(message: Message): boolean {
     const { inReplyTo, sender } = message
     const open = inReplyTo && this.#sealed.get(inReplyTo)
-    if (!open || !(open.isFrom?.(sender) ?? this.#current(open.to) === sender)) return false
+    const isFrom = open && (open.isFrom ?? ((peer: PeerKey) => this.#current(open.to) === peer))
+    if (!isFrom || ![sender, message.user].some(isFrom)) return false
     this.#end(open)
     open.replied(message)
     return true

@@ -68,6 +68,46 @@ test('a device acts for its user while the voucher is valid', () => {
   expect(told.tampers).toEqual(['statement_forged', 'statement_forged'])
 })
 
+test("a device's device acts for the user, until a voucher of the chain expires or the device in between is removed", () => {
+  const [alice, laptop, session, deeper] = [keys(), keys(), keys(), keys()]
+  const told = new Told()
+  const statements = [
+    vouch(alice, laptop, { label: 'laptop' }),
+    vouch(laptop, session, { label: 'laptop-1', notAfterMs: 5_000 }),
+    vouch(session, deeper),
+  ]
+  told.devices(statements)
+  const isAlice = (label: string) => ({ user: alice.publicKey, deviceLabel: label })
+  const isItself = (of: SigningKeys) => ({ user: of.publicKey, deviceLabel: null })
+  expect(told.statements.senderUser(session.publicKey, 1)).toEqual(isAlice('laptop-1'))
+  expect(told.statements.senderUser(deeper.publicKey, 1)).toEqual(isItself(deeper))
+  expect(told.statements.devicesOf(alice.publicKey, 1).map(({ label }) => label)).toEqual(['laptop', 'laptop-1'])
+  expect(told.statements.senderUser(session.publicKey, 5_001)).toEqual(isItself(session))
+  expect(told.events).toContainEqual(
+    expect.objectContaining({ type: 'device_changed', user: alice.publicKey, label: 'laptop-1' }),
+  )
+  told.devices([], [removal(alice, laptop)])
+  expect(told.statements.senderUser(session.publicKey, 1)).toEqual(isItself(session))
+  expect(told.statements.devicesOf(alice.publicKey, 1)).toEqual([])
+})
+
+test('the user and the vouching device can remove a device of a device, and nobody else can', () => {
+  const [alice, mallory, laptop, tablet] = [keys(), keys(), keys(), keys()]
+  for (const [by, isRemoved] of [
+    [alice, true],
+    [laptop, true],
+    [tablet, false],
+    [mallory, false],
+  ] as const) {
+    // biome-ignore format: pairs
+    const [told, session] = [new Told(), keys()]
+    told.devices([vouch(alice, laptop), vouch(alice, tablet), vouch(laptop, session, { label: 'a' })])
+    told.devices([vouch(laptop, session, { label: 'a' })], [removal(by, session)])
+    expect(told.statements.senderUser(session.publicKey, 1).user === alice.publicKey).toBe(!isRemoved)
+    expect(told.tampers).toEqual(isRemoved ? ['device_removed'] : [])
+  }
+})
+
 test('one invite admits one device', () => {
   const [alice, once, phone, second] = [keys(), keys(), keys(), keys()]
   const told = new Told()

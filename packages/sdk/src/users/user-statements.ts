@@ -2,7 +2,7 @@
  * Maps devices to their users, and identity keys to their successors, using only signed statements. A broker can
  * withhold statements, but it can neither forge one nor bring back a removed device. Pure and synchronous.
  */
-import type { DeviceStatement } from '@sealpost/identity'
+import type { DeviceRemoval, DeviceStatement } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { type Millis, type PeerKey, unicodeName } from '@sealpost/std'
 import type { SenderUser } from '../inbox/message.ts'
@@ -22,6 +22,8 @@ export interface UserStatementsPorts {
 
 /** The maximum number of rotations to follow. */
 const CHAIN_MAX = 64
+/** The end of the voucher of a device that was removed. */
+const REMOVED_MS: Millis = -1
 
 export class UserStatements {
   readonly #ports: UserStatementsPorts
@@ -29,10 +31,10 @@ export class UserStatements {
   /** The only device that each invite has admitted. */
   readonly #invited = new Map<PeerKey, PeerKey>()
   /**
-   * The users that have removed each device. Only a removal by the device's own user counts, because anybody can sign
-   * one.
+   * The removals by device and signer. Only one by the device's own user, or by the device that vouched for it, counts,
+   * because anybody can sign one.
    */
-  readonly #removed = new Map<PeerKey, Set<PeerKey>>()
+  readonly #removals = new Map<string, DeviceRemoval>()
   readonly #successors = new Map<PeerKey, PeerKey>()
 
   constructor(ports: UserStatementsPorts) {
@@ -52,16 +54,31 @@ export class UserStatements {
 
   senderUser(peer: PeerKey, nowMs: Millis): SenderUser {
     const device = this.#devices.get(peer)
-    if (!device || nowMs > device.notAfterMs) return { user: this.current(peer), deviceLabel: null }
-    return { user: this.current(device.user), deviceLabel: unicodeName(device.label) }
+    const user = device && this.#userOf(device, nowMs)
+    if (!user) return { user: this.current(peer), deviceLabel: null }
+    return { user, deviceLabel: unicodeName(device.label) }
   }
 
+  /** Returns the devices of a user, including those for which another of its devices vouches. */
   devicesOf(user: PeerKey, nowMs: Millis): Device[] {
     const key = this.current(user)
-    const own = [...this.#devices.values()].filter(
-      (device) => this.current(device.user) === key && nowMs <= device.notAfterMs,
-    )
+    const own = [...this.#devices.values()].filter((device) => this.#userOf(device, nowMs) === key)
     return own.map(({ device, label, notAfterMs }) => ({ key: device, label: unicodeName(label), notAfterMs }))
+  }
+
+  /**
+   * Returns the user of a device, for which the user or another device of the user vouches. Null if a voucher has
+   * expired or its device was removed.
+   */
+  #userOf({ user, notAfterMs }: DeviceStatement, nowMs: Millis): PeerKey | null {
+    const voucher = this.#devices.get(user)
+    if (nowMs > notAfterMs || (voucher && (nowMs > voucher.notAfterMs || this.#devices.has(voucher.user)))) return null
+    return this.current(this.#voucherOf(user))
+  }
+
+  /** Returns the key that vouches for a device, or the key of a user. */
+  #voucherOf(key: PeerKey): PeerKey {
+    return this.#devices.get(key)?.user ?? key
   }
 
   devicesPushed({ statements, removals }: FrameOf<'deviceList'>): void {
@@ -77,7 +94,8 @@ export class UserStatements {
     const device = this.#ports.crypto.readDevice(bytes)
     if (!device) return this.#tampered(null, 'statement_forged')
     const { device: key, inviteKey, user } = device
-    if (this.#isRemoved(key, user)) return this.#tampered(key, 'device_removed')
+    const isRemoved = [...this.#removals.values()].some((one) => one.device === key && this.#isBy(one, user))
+    if (isRemoved) return this.#tampered(key, 'device_removed')
     const first = this.#invited.get(inviteKey)
     if (first !== undefined && first !== key) return this.#tampered(key, 'invite_used_twice')
     const known = this.#devices.get(key)
@@ -87,15 +105,15 @@ export class UserStatements {
     if (!known) this.#changed(user, device, true)
   }
 
-  /** Accepts a removal. Only one signed with a key of the user that vouched for the device counts. */
+  /** Accepts a removal. Only one signed with a key of the user counts, or of the device that vouched for this one. */
   #takeRemoval(bytes: Uint8Array): void {
     const removal = this.#ports.crypto.readRemoval(bytes)
     if (!removal) return this.#tampered(null, 'statement_forged')
     const device = this.#devices.get(removal.device)
-    if (device && this.current(device.user) !== this.current(removal.user)) return
-    this.#removed.set(removal.device, (this.#removed.get(removal.device) ?? new Set()).add(removal.user))
-    if (!device) return
-    this.#devices.delete(removal.device)
+    if (device && !this.#isBy(removal, device.user)) return
+    this.#removals.set(removal.device + removal.user, removal)
+    if (!device || device.notAfterMs === REMOVED_MS) return
+    this.#devices.set(removal.device, { ...device, notAfterMs: REMOVED_MS })
     this.#changed(removal.user, device, false)
   }
 
@@ -111,12 +129,14 @@ export class UserStatements {
     this.#ports.emit({ type: 'identity_changed', former, successor })
   }
 
-  #isRemoved(device: PeerKey, user: PeerKey): boolean {
-    return [...(this.#removed.get(device) ?? [])].some((by) => this.current(by) === this.current(user))
+  /** Returns whether the voucher of a device has signed this, or the user for whose device the voucher is. */
+  #isBy({ user }: DeviceRemoval, voucher: PeerKey): boolean {
+    return [voucher, this.#voucherOf(voucher)].some((key) => this.current(key) === this.current(user))
   }
 
   #changed(user: PeerKey, { device, label }: DeviceStatement, isVouched: boolean): void {
-    this.#ports.emit({ type: 'device_changed', user: this.current(user), device, label: unicodeName(label), isVouched })
+    const owner = this.current(this.#voucherOf(user))
+    this.#ports.emit({ type: 'device_changed', user: owner, device, label: unicodeName(label), isVouched })
   }
 
   #tampered(peer: PeerKey | null, reason: UserTamper): void {

@@ -1,6 +1,6 @@
 /**
  * Implements the application's API for users with several devices. User and devices are peers; the user's key vouches
- * for its devices.
+ * for its devices, and a device may vouch for others of the same user.
  */
 import { createDeviceInvite, isDeviceLabel, signRemoval } from '@sealpost/identity'
 import { BODY_BYTES_MAX, USERS_MAX } from '@sealpost/protocol'
@@ -88,7 +88,8 @@ export class Users {
   }
 
   /**
-   * Reads from the broker which devices the user vouches for. The broker can hide a device but not add one.
+   * Reads from the broker which devices the user vouches for, itself or through another device. The broker can hide a
+   * device but not add one. A device stands for its user.
    * @example const devices = await usersOf(peer).devices(ben)
    */
   async devices(user: PeerKey = this.#peer.key): Promise<readonly Device[]> {
@@ -97,7 +98,9 @@ export class Users {
     const { statements } = await ask({ type: 'devices', peers })
     // Return only devices that are both listed by the broker, so not removed, and confirmed by a statement.
     const listed = new Set(statements.map((bytes) => crypto.users.readDevice(bytes)?.device))
-    return tell(({ users }) => users.devicesOf(user, clockMs())).filter(({ key }) => listed.has(key))
+    return tell(({ users }) => users.devicesOf(users.senderUser(user, clockMs()).user, clockMs())).filter(({ key }) =>
+      listed.has(key),
+    )
   }
 
   /**
@@ -111,8 +114,8 @@ export class Users {
   }
 
   /**
-   * Ends a device of this user for good. Its session ends immediately, its key can't come back, and its waiting mail is
-   * lost.
+   * Ends a device of this user for good, and the devices that it has vouched for. Their connections end immediately,
+   * their keys can't come back, and their waiting mail is lost. A device can end only those that it has vouched for.
    * @throws SealpostError `unknown_device`
    * @example await usersOf(peer).removeDevice(device)
    */
@@ -180,7 +183,8 @@ export class Users {
 
   async #everyDeviceOf(user: PeerKey): Promise<PeerKey[]> {
     const devices = await this.devices(user)
-    return [user, ...devices.map(({ key }) => key)].filter((key) => key !== this.#peer.key)
+    const owner = this.#ports.tell(({ users }) => users.senderUser(user, clockMs()).user)
+    return [owner, ...devices.map(({ key }) => key)].filter((key) => key !== this.#peer.key)
   }
 }
 

@@ -64,6 +64,14 @@ export async function lockStore(path: string): Promise<StoreLock> {
   return { release }
 }
 
+/** Returns whether a process that runs holds the lock of the store at this path. @internal */
+export async function isLockHeld(path: string): Promise<boolean> {
+  const prefix = `${basename(path)}.lock-`
+  const names = await readdir(dirname(path)).catch(() => [])
+  for (const name of names) if (name.startsWith(prefix) && (await isAlive(name.slice(prefix.length)))) return true
+  return false
+}
+
 async function createLock(path: string): Promise<void> {
   try {
     const file = await open(path, 'wx', 0o600)

@@ -1,0 +1,60 @@
+/** Lists and clears the sessions in the folder of a profile, for commands that manage them. */
+import { existsSync } from 'node:fs'
+import { readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Millis } from '@sealpost/std'
+import { isLockHeld } from '../stores/file/file-store.ts'
+import { sessionsFolderOf } from './mailbox-link.ts'
+import { clearSlot, folderNameOf, LENT, slotsOf } from './session-slots.ts'
+
+/** A session in the folder of a profile. */
+export interface LocalSession {
+  readonly label: string
+  /** Whether it was opened with `as`. */
+  readonly isNamed: boolean
+  /** Whether a process runs the session now. Of others, the host receives the mail for the other sessions. */
+  readonly isRunning: boolean
+  /** When the session last changed a file, in ms since 1970. */
+  readonly lastUsedMs: Millis
+}
+
+/**
+ * Returns the sessions of this profile, including those whose process has ended.
+ * @example for (const { label, isRunning } of await localSessions('profile')) console.log(label, isRunning)
+ */
+export async function localSessions(folder: string): Promise<LocalSession[]> {
+  const known = await slotsOf(folder).catch(() => []) // no session was opened yet
+  const own = known.filter(({ isTaken }) => !isTaken)
+  return Promise.all(
+    own.map(async ({ label, isNamed }) => {
+      const path = folderOf(folder, label)
+      const [isLocked, lastUsedMs] = await Promise.all([isLockHeld(join(path, 'session')), lastUseOf(path)])
+      return { label, isNamed, isRunning: isLocked && !existsSync(join(path, LENT)), lastUsedMs }
+    }),
+  )
+}
+
+/**
+ * Deletes the keys and the mail of a session that the member has ended, unless a process uses it. Such a process does
+ * this itself.
+ * @example await forgetSession('profile', 'laptop-1')
+ */
+export async function forgetSession(folder: string, label: string): Promise<void> {
+  const path = folderOf(folder, label)
+  if (!(await isLockHeld(join(path, 'session')))) await clearSlot({ folder: path })
+}
+
+const folderOf = (profile: string, label: string): string => join(sessionsFolderOf(profile), folderNameOf(label))
+
+async function lastUseOf(path: string): Promise<Millis> {
+  const names = await readdir(path).catch(() => [])
+  const times = await Promise.all(
+    names.map((name) =>
+      stat(join(path, name)).then(
+        ({ mtimeMs }) => Math.round(mtimeMs),
+        () => 0,
+      ),
+    ),
+  )
+  return Math.max(0, ...times)
+}
