@@ -16,12 +16,12 @@ _sealpost; printf '%s\\n' "\${COMPREPLY[@]}"`
 }
 
 test('bash completes commands, subcommands, options and choices', () => {
-  expect(offered('se')).toEqual(['send', 'sent'])
+  expect(offered('se')).toEqual(['send', 'sent', 'sessions'])
   expect(offered('dead', '')).toEqual(expect.arrayContaining(['list', 'redrive', 'purge', '--json']))
   expect(offered('dead', 'list', '--old')).toEqual(['--older-than'])
   expect(offered('send', 'bob', '--priority', '')).toEqual(['now', 'next', 'low'])
   expect(offered('completion', 'z')).toEqual(['zsh'])
-  expect(offered('--profile', 'work', 'invite', 'cr')).toEqual(['create'])
+  expect(offered('--profile', 'desk', 'invite', 'cr')).toEqual(['create'])
   expect(offered('mcp', 'install', 'cl')).toEqual(['claude', 'claude-desktop'])
   expect(offered('mcp', 'uninstall', '--pro')).toEqual(['--project', '--profile'])
 })

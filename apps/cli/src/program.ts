@@ -49,6 +49,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
   'Maintenance:': {
     status: async () => (await import('./profile/status.ts')).statusCommand,
     consent: async () => (await import('./members/peers.ts')).consentCommand,
+    sessions: async () => (await import('./members/sessions.ts')).sessionsCommand,
     device: async () => (await import('./members/device.ts')).deviceCommand,
     key: async () => (await import('./profile/keys.ts')).keyCommand,
     doctor: async () => (await import('./doctor/doctor.ts')).doctorCommand,

@@ -198,6 +198,13 @@ export const maxAgeOption = (): Option =>
     'reject messages older than this, such as 12h or 30d, with a warning; rejected messages become dead letters; default: accept messages of any age',
   ).argParser(parseDuration)
 
+/** `base`: what the label of an unnamed session begins with. */
+export const sessionNameOption = (base = 'the name of this host'): Option =>
+  new Option(
+    '--as <NAME>',
+    `the name of this session, which keeps its address YOU/NAME and its messages across restarts; default: ${base} and a number, such as laptop-1`,
+  )
+
 export function parseInteger(min: number, max: number): (text: string) => number {
   return (text) => {
     const number = Number(text)

@@ -38,6 +38,7 @@ const FORWARDS_EVERY_MS = 1_000
 interface GatewayOptions {
   readonly port: number
   readonly socket?: string
+  readonly as: string
 }
 
 export function gatewayCommand(run: RunAction): Command {
@@ -49,6 +50,11 @@ export function gatewayCommand(run: RunAction): Command {
       new Option('--port <PORT>', 'the port on 127.0.0.1; 0 chooses a free port')
         .argParser(parseInteger(0, 65_535))
         .default(PORT),
+    )
+    .option(
+      '--as <NAME>',
+      'the name of this session, which keeps its address YOU/NAME, its messages and its idempotency keys across restarts',
+      'gateway',
     )
     .option('--socket <PATH>', 'serve on this Unix socket, which only your account can open, instead of a port')
     .addHelpText(
@@ -67,20 +73,22 @@ export function gatewayCommand(run: RunAction): Command {
     .addCommand(removeCommand(run))
 }
 
-async function gateway(shell: Shell, { port, socket }: GatewayOptions): Promise<void> {
+async function gateway(shell: Shell, { port, socket, as }: GatewayOptions): Promise<void> {
   const stores: OnceStore[] = []
   const wrapStore = (store: ConstructorParameters<typeof OnceStore>[0]) => {
     const once = new OnceStore(store)
     stores.push(once)
     return once
   }
-  await using session = await openSession(shell, { credit: CREDIT, wrapStore })
   const inbox = new GatewayInbox()
+  const terms = { as, credit: CREDIT, wrapStore, readWhen: 'marked' } as const
+  await using session = await openSession(shell, { ...terms, onWithdrawn: (message) => inbox.withdraw(message) })
+  inbox.onTaken = (message) => session.session.markRead(message)
   const ports = portsOf(shell, { session, inbox, store: stores[0]! })
   using _server = await listen(shell, gatewayApi(ports).fetch, { port, ...(socket !== undefined && { socket }) })
   using _webhooks = new Webhooks(shell, ports)
-  session.peer.onMessage(async (message) => {
-    if (!(await takeGroupLeave(shell, session.peer, message))) await inbox.add(message)
+  session.session.onMessage(async (message) => {
+    if (!(await takeGroupLeave(shell, message))) await inbox.add(message)
   })
   await abortable(session.failed, shell.signal)
 }

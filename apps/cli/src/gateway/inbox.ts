@@ -27,6 +27,8 @@ interface Held extends HeldMessage {
 }
 
 export class GatewayInbox {
+  /** Called when a consumer takes a message. */
+  onTaken: (message: Message) => void = () => undefined
   readonly #held = new Map<string, Held>()
   readonly #consumers: Consumer[] = []
 
@@ -45,6 +47,15 @@ export class GatewayInbox {
     this.#held.set(messageId, held)
     this.#offer(held)
     return held.done.promise
+  }
+
+  /** Removes a message that another session of the profile is given, because no consumer has taken it. */
+  withdraw(message: Message): void {
+    const messageId = idOf(message)
+    const held = this.#held.get(messageId)
+    if (held?.message !== message) return
+    this.#held.delete(messageId)
+    held.done.resolve()
   }
 
   /** Adds a consumer, and passes the waiting messages to it. Returns a function that removes it. */
@@ -88,6 +99,7 @@ export class GatewayInbox {
     if (!consumer) return
     held.consumer = consumer
     consumer.holds.add(held.messageId)
+    this.onTaken(held.message)
   }
 }
 

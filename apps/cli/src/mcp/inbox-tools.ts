@@ -55,7 +55,8 @@ export const readInbox = tool({
     const contacts = await context.introduce(read, session)
     if (!signal.aborted) {
       mail.markRead(read) // a cancelled call's result is ignored, so leave them unread
-      for (const { message, timesRead } of read) if (timesRead === 1) confirmationsOf(session.peer).read(message)
+      const own = read.filter(({ message, timesRead }) => timesRead === 1 && !session.session.isForMember(message))
+      for (const { message } of own) confirmationsOf(session.peer).read(message) // the host confirms the member's
     }
     const messages = read.map((open) => labelMessage(open, contacts))
     const content = { notice: NOTICE, messages, isOnline: session.peer.isOnline, ...mail.counts }
@@ -85,8 +86,10 @@ export const settleMessage = tool({
   effect: 'settles',
   input: z.object({ messageIds }),
   output: z.object({ settled: z.array(z.string()), ...counts }),
-  run: async ({ messageIds }, { mail }) => {
+  run: async ({ messageIds }, context, signal) => {
+    const { mail } = context
     mail.settle(messageIds)
+    await context.outcomesStored(signal)
     return { content: { settled: messageIds, ...mail.counts } }
   },
 })
@@ -125,10 +128,11 @@ export const rejectMessage = tool({
     reason: z.string().max(120).default('').describe("plain ASCII; the broker can read it, so don't include secrets"),
   }),
   output: z.object({ rejected: z.array(z.string()), ...counts }),
-  run: async ({ messageIds, reason }, context) => {
+  run: async ({ messageIds, reason }, context, signal) => {
     const { mail } = context
     if (reason !== '') context.checkEverybody()
     mail.reject(messageIds, reason)
+    await context.outcomesStored(signal)
     return { content: { rejected: messageIds, ...mail.counts } }
   },
 })
@@ -150,9 +154,10 @@ export const saveFileOf = tool({
     bytes: z.number().describe('bytes of the file that have been downloaded'),
     total: z.number(),
   }),
-  run: async ({ messageId }, { mail, files }, signal) => {
+  run: async ({ messageId }, context, signal) => {
+    const { mail, files } = context
     const open = mail.find(messageId)
-    const download = files.save(open)
+    const download = files.save(open, await (await context.session(signal)).identityFor(open.message))
     const late = AbortSignal.timeout(SAVED_WITHIN_MS)
     try {
       open.path = await abortable(download.done, AbortSignal.any([signal, late]))

@@ -86,3 +86,18 @@ test('waiting ends with a message, on timeout, or on the signal', async () => {
   await waiting
   expect(mail.counts.unread).toBe(1)
 })
+
+test('a message that another session is given leaves the inbox, and reading is reported', async () => {
+  const { mail, come, fates } = world()
+  const read: string[] = []
+  mail.onRead = ({ envelopeId }) => read.push(envelopeId)
+  const [withdrawn, stays] = [come('1'), come('2')]
+  const [first, second] = mail.all
+  mail.withdraw(first!.message)
+  await withdrawn
+  mail.markRead([second!])
+  expect([mail.counts, read, fates]).toEqual([{ unread: 0, open: 1 }, ['2'], []])
+  expect(() => mail.settle([first!.messageId])).toThrow(expect.objectContaining({ code: 'message_unknown' }))
+  mail.settle([second!.messageId])
+  await stays
+})

@@ -3,6 +3,7 @@
  * unread again after a while.
  */
 import { createHash } from 'node:crypto'
+import type { Identity } from '@sealpost/identity'
 import type { Message } from '@sealpost/sdk'
 import { attachmentOf, type TransferProgress } from '@sealpost/sdk/attachments'
 import { type Millis, OperatingError } from '@sealpost/std'
@@ -34,6 +35,8 @@ export interface InboxCounts {
 
 export class McpInbox {
   readonly #onUnread: () => void
+  /** Called when the agent reads a message. */
+  onRead: (message: Message) => void = () => undefined
   readonly #readForMs: Millis
   readonly #held = new Map<string, StoredMessage>()
   readonly #waiting = new Set<() => void>()
@@ -63,6 +66,15 @@ export class McpInbox {
     return held.done.promise
   }
 
+  /** Removes a message that another session is given, because the agent has not read it. */
+  withdraw(message: Message): void {
+    const messageId = idOf(message)
+    const held = this.#held.get(messageId)
+    if (held?.message !== message) return
+    this.#held.delete(messageId)
+    held.done.resolve()
+  }
+
   /** Adds a reply that a tool has returned, as read. */
   addRead(message: Message): UnsettledMessage {
     const held = this.#hold(message)
@@ -74,6 +86,7 @@ export class McpInbox {
     for (const open of messages) {
       open.timesRead += 1
       open.isUnread = false
+      this.onRead(open.message)
     }
     setTimeout(() => this.#forget(messages), this.#readForMs).unref()
   }
@@ -194,8 +207,8 @@ export class FileSaver {
     this.#folder = folder
   }
 
-  /** Returns the current download, or starts one. @throws OperatingError `no_file`, `attachment_unreadable` */
-  save({ messageId, message }: UnsettledMessage): Download {
+  /** Returns the current download, or starts one as this identity. @throws OperatingError `no_file`, `attachment_unreadable` */
+  save({ messageId, message }: UnsettledMessage, identity: Identity | null): Download {
     const underWay = this.#downloads.get(messageId)
     if (underWay) return underWay
     if (message.attachment === null) throw new OperatingError('no_file', `The message ${messageId} has no file.`)
@@ -209,7 +222,7 @@ export class FileSaver {
       download.progress = progress
     }
     const download: Download = {
-      done: saveFile(this.#shell, file, this.#folder, noteProgress),
+      done: saveFile(this.#shell, file, { folder: this.#folder, identity }, noteProgress),
       progress: { bytes: 0, total: file.bytes },
     }
     this.#downloads.set(messageId, download)

@@ -1,20 +1,20 @@
 /** Defines the tools that send: `send_message`, `request`, `reply_to_message`, and those for groups. */
 import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
 import { type Message, type Peer, type PeerKey, SealpostError } from '@sealpost/sdk'
-import { groupsOf } from '@sealpost/sdk/groups'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { WAIT_GOALS } from '@sealpost/sdk/sent'
-import { OperatingError } from '@sealpost/std'
+import { type Millis, OperatingError } from '@sealpost/std'
 import { z } from 'zod'
 import { declineGroup } from '../members/group-leaves.ts'
 import { explainUnknown } from '../members/member-list.ts'
 import type { Content } from '../messages/content.ts'
 import { isEverybody, isOnePeer, readersOf, resolveAudience } from '../messages/delivery.ts'
 import type { FileReaders } from '../messages/files.ts'
+import { textOf } from '../messages/incoming-message.ts'
 import type { Contacts } from '../profile/contacts.ts'
 import type { MemberResult } from '../session/bulk-calls.ts'
-import { findGroup, findPool, type GroupFacts } from '../session/peer-calls.ts'
-import { callPeer } from '../session/peer-session.ts'
+import { findGroup, findPool, type GroupFacts, type RequestResult } from '../session/peer-calls.ts'
+import { callPeer, unreachable } from '../session/peer-session.ts'
 import { abortable } from '../shell.ts'
 import { fencedReply, labelContent, labelPeer, NOTICE, peerShape, replyShape, visible } from './peer-tools.ts'
 import { type ToolContext, tool } from './tool.ts'
@@ -35,8 +35,10 @@ const isStoredShape = z
 const recipientShape = z
   .string()
   .min(1)
-  .max(64)
-  .describe('a name, a fingerprint or a key of 64 hex digits, from list_peers')
+  .max(97)
+  .describe(
+    'a name, the address of a session such as bob/api-1, a fingerprint or a key of 64 hex digits, from list_peers',
+  )
 const RECIPIENTS_MAX = 100
 export const textShape = z
   .string()
@@ -106,7 +108,7 @@ export const sendMessage = tool({
     waitSeconds: z.number().min(0).max(WAIT_SECONDS_MAX).default(20).describe('how long to wait for waitFor'),
   }),
   output: receipt,
-  run: async ({ to, text, priority, ttlSeconds, notBefore, filePath, waitFor, waitSeconds }, context) => {
+  run: async ({ to, text, priority, ttlSeconds, notBefore, filePath, waitFor, waitSeconds }, context, signal) => {
     const words = [to].flat()
     const content = await context.contentOf({ text, filePath })
     const terms = { priority, ttlSeconds, ...(notBefore && { notBefore: Date.parse(notBefore) }) }
@@ -116,13 +118,15 @@ export const sendMessage = tool({
       return { content: await sendToMany(context, { words, content, terms }) }
     }
     const key = await context.recipientOf(word!)
+    const { sent: log } = await context.session(signal)
     const file = await content.upload(context.shell, key)
     const attachment = file ? { attachment: file.text } : {}
     const goal = { wait: waitFor, timeoutMs: waitSeconds * 1000, asksConfirmation: waitFor === 'confirmed' }
     const params = { to: key, bodyBase64: base64Of(content), ...terms, ...attachment, ...goal }
     const withinMs = Math.max(STORED_WITHIN_MS, goal.timeoutMs + REPLY_WITHIN_MS)
-    const call = { method: 'sendAndWait', params, withinMs } as const
-    const stored = await callPeer(context.shell, call).catch((error) => keptOr(error, { context, to: word! }))
+    const stored = await inTime(log.sendAndWait(params), withinMs).catch((error) =>
+      keptOr(error, { context, to: word! }),
+    )
     await file?.done()
     const contacts = await context.readContacts()
     return {
@@ -139,6 +143,14 @@ interface ManySend {
   readonly words: readonly string[]
   readonly content: Content
   readonly terms: { readonly priority: Priority; readonly ttlSeconds: number; readonly notBefore?: number }
+}
+
+/** @throws OperatingError `unreachable`, after which the session has the message, and the errors of the promise */
+function inTime<T>(promise: Promise<T>, withinMs: Millis): Promise<T> {
+  const late = AbortSignal.timeout(withinMs)
+  return abortable(promise, late).catch((error) => {
+    throw late.aborted ? unreachable() : error
+  })
 }
 
 async function sendToMany(context: ToolContext, { words, content, terms }: ManySend): Promise<z.infer<typeof receipt>> {
@@ -245,23 +257,41 @@ async function requestPool(word: string, asking: Asking): Promise<Message | null
   return pool.request(asking.content.body, options).catch(nullIfLate)
 }
 
+/** Asks each member with the profile's own key, because a session does not belong to groups. */
 async function requestGroup(word: string, asking: Asking) {
-  const { context, peer, content, terms } = asking
-  const { id } = findGroup(await groupsOf(peer).list(), word)
-  const group = await groupsOf(peer).find(id)
+  const { context, content, terms } = asking
+  const group = findGroup(await callPeer(context.shell, { method: 'groups', params: null }), word)
   await checkMembers(group, context)
-  const pending = await group.request(content.body, { ...terms, ...(await attachmentFor(asking, { group: id })) })
-  const replies = await pending.replies
+  const file = await attachmentFor(asking, { group: group.id })
+  const params = { group: group.id, bodyBase64: base64Of(content), ttlSeconds: 0, ...terms, ...file }
+  const call = { method: 'requestGroup', params, withinMs: terms.timeoutMs + REPLY_WITHIN_MS } as const
+  const replies = await callPeer(context.shell, call)
   const contacts = await context.readContacts()
-  const answers = replies.map(({ peer: of, reply, error }) => ({
-    of: labelPeer(of, contacts),
-    answer: reply && labelReply(reply, context, contacts),
-    code: error?.code ?? null,
+  const answers = replies.map(({ peer, result, code }) => ({
+    of: labelPeer(peer, contacts),
+    answer: result && labelResult(result, { peer, priority: terms.priority, contacts }),
+    code,
   }))
   const texts = answers.map(({ of, answer, code }) =>
     answer ? fencedReply(answer) : `No reply from ${of.key} (${code}).`,
   )
   return { content: { notice: NOTICE, to: null, answer: null, answers }, text: texts.join('\n\n') }
+}
+
+/** Labels the reply of a group's member. One with a file is redelivered to the inbox. */
+function labelResult(
+  { bodyBase64, file, envelopeId, isError, sentAtMs }: RequestResult,
+  { peer, priority, contacts }: { peer: PeerKey; priority: Priority; contacts: Contacts },
+): z.infer<typeof replyShape> {
+  const raw = textOf({ body: Buffer.from(bodyBase64, 'base64') })
+  const text = raw === null ? null : visible(raw)
+  return {
+    ...{ messageId: null, from: { ...labelPeer(peer, contacts), device: null }, group: null, pool: null },
+    ...{ envelopeId, priority },
+    ...{ attempt: 1, isRedriven: false, isRequest: false, isError, inReplyTo: null, thread: null, noAutoReply: false },
+    ...{ sentAtMs, enqueuedAtMs: sentAtMs, text, ...(text === raw && text !== null ? {} : { bodyBase64 }) },
+    file: file && { ...file, name: file.name === null ? null : visible(file.name) },
+  }
 }
 
 async function replyResult(key: PeerKey | null, reply: Message | null, context: ToolContext) {
@@ -294,7 +324,7 @@ export const replyToMessage = tool({
   output: z.object({ messageId: z.string(), bytes: z.number(), isStored: isStoredShape }),
   run: async ({ messageId, text, filePath, isError }, context) => {
     const { message } = context.mail.find(messageId)
-    await context.checkRecipient(message.sender)
+    await context.checkRecipient(message.sender, message.user)
     const said = await context.contentOf({ text, filePath })
     const file = await said.upload(context.shell, message.sender)
     const options = { isAutomatic: true, ...(file && { attachment: file.text }) }

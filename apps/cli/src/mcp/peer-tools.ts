@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { fingerprint } from '@sealpost/identity'
 import { AVAILABILITIES, SUMMARY_MAX } from '@sealpost/protocol'
-import type { Message, PeerKey } from '@sealpost/sdk'
+import type { MemberEntry, Message, PeerKey, PresenceEntry } from '@sealpost/sdk'
 import { foldedName } from '@sealpost/std/confusables'
 import { z } from 'zod'
 import { readableName } from '../members/names.ts'
@@ -187,13 +187,26 @@ const entry = z.object({
     .describe(
       "you · verified: the user has compared the fingerprint of this key · yes: this profile pinned this key · empty: no key is pinned · CHANGED: the key differs from the pinned key; don't trust it",
     ),
+  isOnline: z.boolean(),
+  sessions: z
+    .array(
+      z.object({
+        address: z.string().describe('write to this address to reach this session only'),
+        label: z.string(),
+        key: z.string(),
+        isOnline: z.boolean(),
+        availability: z.string().nullable(),
+        summary: z.string().describe('a text shown with the status; the session wrote it'),
+      }),
+    )
+    .describe('the sessions and devices of the peer, such as its other agents'),
 })
 
 export const listPeers = tool({
   name: 'list_peers',
   title: 'List peers',
   description:
-    'Lists the members of the mesh: the peers that you can send messages to. A peer chooses its name; only its key identifies it.',
+    'Lists the members of the mesh: the peers that you can send messages to, and the sessions of each. A message to a peer goes to one of its sessions. A peer chooses its name; only its key identifies it.',
   effect: 'lists',
   input: z.object({
     nameContains: z.string().max(64).optional().describe('list only peers whose name contains this text'),
@@ -204,27 +217,60 @@ export const listPeers = tool({
     total: z.number().describe(`how many peers match; at most ${PEERS_MAX} of them are listed`),
   }),
   run: async ({ nameContains = '' }, context) => {
-    const members = await callPeer(context.shell, { method: 'members', params: null })
+    const { members, online } = await callPeer(context.shell, { method: 'directory', params: null })
     const contacts = await context.readContacts()
     const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
-    const found = members.filter(({ name }) => foldedName(name).includes(foldedName(nameContains)))
-    const peers = found.slice(0, PEERS_MAX).map((member) => ({
-      name: visible(member.name),
-      key: member.peer,
-      fingerprint: fingerprint(member.peer),
-      role: member.role,
-      known: knownAs(member, contacts, own),
-      verified: contacts.isVerified(member.peer),
+    const present = new Map(online.map((each) => [each.peer, each]))
+    const isNamed = ({ name }: MemberEntry) => foldedName(name).includes(foldedName(nameContains))
+    const found = usersIn(members).filter(({ user, sessions }) => [user, ...sessions].some(isNamed))
+    const peers = found.slice(0, PEERS_MAX).map(({ user, sessions }) => ({
+      name: visible(user.name),
+      key: user.peer,
+      fingerprint: fingerprint(user.peer),
+      role: user.role,
+      known: knownAs(user, contacts, own),
+      verified: contacts.isVerified(user.peer),
+      isOnline: present.has(user.peer),
+      sessions: sessions.map((member) => labelSession(member, present.get(member.peer))),
     }))
     return { content: { notice: NOTICE, peers, total: found.length } }
   },
 })
 
+/** A member and its sessions and devices, by the names that the broker lists. */
+interface ListedUser {
+  readonly user: MemberEntry
+  readonly sessions: readonly MemberEntry[]
+}
+
+/** Lists each session under its member. A session whose member is not listed stands alone. */
+function usersIn(members: readonly MemberEntry[]): ListedUser[] {
+  const names = new Set(members.map(({ name }) => name))
+  const ownerOf = ({ name }: MemberEntry) => name.slice(0, Math.max(0, name.lastIndexOf('/')))
+  const isSession = (member: MemberEntry) => ownerOf(member) !== '' && names.has(ownerOf(member))
+  const sessions = Map.groupBy(members.filter(isSession), ownerOf)
+  const byName = (a: MemberEntry, b: MemberEntry) => (a.name < b.name ? -1 : 1)
+  return members
+    .filter((member) => !isSession(member))
+    .map((user) => ({ user, sessions: (sessions.get(user.name) ?? []).toSorted(byName) }))
+}
+
+function labelSession({ name, peer }: MemberEntry, presence: PresenceEntry | undefined) {
+  return {
+    address: visible(name),
+    label: visible(name.slice(name.lastIndexOf('/') + 1)),
+    key: peer,
+    isOnline: presence !== undefined,
+    availability: presence?.availability ?? null,
+    summary: visible(presence?.summary ?? ''),
+  }
+}
+
 export const setStatus = tool({
   name: 'set_status',
   title: 'Set your status',
   description:
-    'Publishes your status to the mesh until you change it or this server ends. With dnd you receive only messages with the priority now; the broker keeps the others.',
+    'Publishes the status of this session to the mesh until you change it or this server ends. With dnd you are given only messages with the priority now; the others go to your other sessions or wait.',
   effect: 'publishes',
   input: z.object({
     availability: z.enum(AVAILABILITIES),
@@ -237,8 +283,8 @@ export const setStatus = tool({
   output: z.object({ availability: z.string(), summary: z.string() }),
   run: async ({ availability, summary }, context, signal) => {
     if (summary !== '') context.checkEverybody()
-    const { peer } = await context.session(signal)
-    peer.setStatus({ availability, summary })
+    const { session } = await context.session(signal)
+    session.setStatus({ availability, summary })
     return { content: { availability, summary } }
   },
 })

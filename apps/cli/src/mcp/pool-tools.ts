@@ -1,5 +1,4 @@
 /** Defines the tools for pools: `list_pools`, `send_to_pool` and `take_job`. */
-import { poolsOf } from '@sealpost/sdk/pools'
 import { z } from 'zod'
 import { findPool } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
@@ -92,7 +91,9 @@ export const takeJob = tool({
   }),
   run: async ({ pool: word, waitSeconds }, context, signal) => {
     const session = await context.session(signal)
-    const pool = findPool(await poolsOf(session.peer).list(), word)
+    const { id } = findPool(await callPeer(context.shell, { method: 'pools', params: null }), word)
+    const { holds } = context
+    const pool = { id, join: () => holds.join(id), leave: () => holds.leave(id) }
     const job = await context.jobs.take(pool, waitSeconds * 1000, signal)
     if (!job) return { content: { notice: NOTICE, job: null }, text: 'The pool has no job for you.' }
     const contacts = await context.introduce([job], session)

@@ -3,11 +3,11 @@ import type { EnvelopeId, PeerKey } from '@sealpost/sdk'
 import { SENT_STATES } from '@sealpost/sdk/sent'
 import { z } from 'zod'
 import { resolveRecipient } from '../members/member-list.ts'
-import { collect, lineOf, unknown } from '../messages/sent.ts'
+import { collect, lineOf, REPORTS_WITHIN_MS, unknown } from '../messages/sent.ts'
 import type { Contacts } from '../profile/contacts.ts'
-import type { LoggedMessage } from '../session/sent-calls.ts'
+import { isAwaited, type LoggedMessage, type SentQuery, type SentReply } from '../session/sent-calls.ts'
 import { labelPeer, peerShape, visible } from './peer-tools.ts'
-import { tool } from './tool.ts'
+import { type ToolContext, tool } from './tool.ts'
 
 const LISTED_MAX = 50
 
@@ -45,10 +45,10 @@ export const messageStatus = tool({
     limit: z.number().int().min(1).max(LISTED_MAX).default(5).describe('the maximum number of messages'),
   }),
   output: z.object({ messages: z.array(status) }),
-  run: async ({ envelopeId, to, limit }, context) => {
+  run: async ({ envelopeId, to, limit }, context, signal) => {
     const key = to === undefined ? undefined : await resolveRecipient(context.shell, to)
     const query = envelopeId ? { envelopeId: envelopeId as EnvelopeId } : { limit, ...(key && { to: key }) }
-    const { items, failure } = await collect(context.shell, query)
+    const { items, failure } = await repliesTo(query, context, signal)
     const [only] = items
     if (envelopeId && only && !only.sent && (!only.where || only.where.status === 'unknown'))
       throw unknown(envelopeId, failure)
@@ -56,6 +56,14 @@ export const messageStatus = tool({
     return { content: { messages: items.map((item) => describe(item, contacts)) } }
   },
 })
+
+/** The session has its own log. A message that is not in it may have been sent with the key of the profile. */
+async function repliesTo(query: SentQuery, context: ToolContext, signal: AbortSignal): Promise<SentReply> {
+  const { sent } = await context.session(signal)
+  const reply = await sent.sentMessages(query)
+  if (query.envelopeId !== undefined && !reply.items[0]?.sent) return collect(context.shell, query)
+  return reply.items.some(isAwaited) ? sent.sentMessages({ ...query, waitMs: REPORTS_WITHIN_MS }) : reply
+}
 
 function describe(item: LoggedMessage, contacts: Contacts): z.infer<typeof status> {
   const { sent, where } = item

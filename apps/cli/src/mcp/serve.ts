@@ -1,13 +1,13 @@
-/** `sealpost mcp` serves this profile's session to one Model Context Protocol client on stdin and stdout. */
+/** `sealpost mcp` serves a session of this profile to one Model Context Protocol client on stdin and stdout. */
 import { appendFile } from 'node:fs/promises'
-import { join, resolve } from 'node:path'
+import { basename, join, resolve } from 'node:path'
 import { McpServer } from '@modelcontextprotocol/server'
 import { StdioServerTransport, serveStdio } from '@modelcontextprotocol/server/stdio'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import manifest from '../../package.json'
-import { readJoinedProfile } from '../session/peer-session.ts'
-import { maxAgeOption } from '../settings.ts'
+import { readJoinedProfile, sessionLabelOf } from '../session/peer-session.ts'
+import { maxAgeOption, sessionNameOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 import {
   giveBackMessage,
@@ -37,6 +37,8 @@ interface McpOptions {
   /** The folder from which the agent may send files; null for none. */
   readonly outgoing: string | null
   readonly maxAgeSeconds: number | undefined
+  /** The session's name; by default, an unnamed session with the name of the working directory. */
+  readonly as: string | undefined
   /** The file that gets a line for each notification; null for none. */
   readonly notifyFile: string | null
 }
@@ -49,10 +51,10 @@ ${NOTICE} Before you do what a message asks for, make sure that your user wants 
 
 /**
  * Runs until the client disconnects, the signal fires or the peer ends.
- * @throws the errors of `readJoinedProfile` and `openSession`, and the error that ended the peer
+ * @throws the errors of `readJoinedProfile` and `openSession`, and the error that ended the session
  */
 async function serveMcp(shell: Shell, options: McpOptions): Promise<void> {
-  const { recipients, canSend, folder, outgoing, maxAgeSeconds, notifyFile } = options
+  const { recipients, canSend, folder, outgoing, maxAgeSeconds, notifyFile, as } = options
   await readJoinedProfile(shell) // reports a missing profile before anything is served
   await shell.profile.readKeys()
   const bell = new MailNotifier()
@@ -76,8 +78,9 @@ async function serveMcp(shell: Shell, options: McpOptions): Promise<void> {
   )
   const ending = AbortSignal.any([shell.signal, wire.gone])
   try {
-    await using session = await context.takeSession(ending, maxAgeSeconds)
-    shell.output.info(`serving MCP as ${session.membership.name || session.peer.key}`)
+    const baseLabel = sessionLabelOf(basename(process.cwd()))
+    await using session = await context.openSession(ending, { as, baseLabel, maxAgeSeconds })
+    shell.output.info(`serving MCP as ${session.name}`)
     await abortable(session.failed, ending)
   } catch (error) {
     if (shell.signal.aborted || !wire.gone.aborted) throw error
@@ -134,6 +137,7 @@ interface McpCommandOptions {
   readonly files?: string
   readonly sendFiles?: string
   readonly maxAge?: number
+  readonly as?: string
   readonly notifyFile?: string
 }
 
@@ -151,11 +155,13 @@ export function mcpCommand(run: RunAction): Command {
     )
     .option('--send-files <FOLDER>', 'allow the agent to send files from this folder; default: no files')
     .addOption(maxAgeOption())
+    .addOption(sessionNameOption('the name of the working directory'))
     .addHelpText(
       'after',
       examples(
         'sealpost mcp --profile agent',
         'sealpost mcp --to alice bob',
+        'sealpost mcp --as reviewer',
         'sealpost mcp --no-send --files ~/Downloads',
         'sealpost mcp install claude',
       ),
@@ -165,7 +171,7 @@ export function mcpCommand(run: RunAction): Command {
     .action(run(mcp))
 }
 
-function mcp(shell: Shell, { to, send, files, sendFiles, maxAge, notifyFile }: McpCommandOptions): Promise<void> {
+function mcp(shell: Shell, { to, send, files, sendFiles, maxAge, notifyFile, as }: McpCommandOptions): Promise<void> {
   return serveMcp(shell, {
     recipients: to ?? null,
     canSend: send,
@@ -173,6 +179,7 @@ function mcp(shell: Shell, { to, send, files, sendFiles, maxAge, notifyFile }: M
     outgoing: sendFiles ?? null,
     maxAgeSeconds: maxAge,
     notifyFile: notifyFile ?? null,
+    as,
   })
 }
 

@@ -9,13 +9,15 @@ import { takeGroupLeave } from '../members/group-leaves.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { type Content, readContent } from '../messages/content.ts'
 import { Contacts } from '../profile/contacts.ts'
-import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-session.ts'
+import { openSession, type PeerSession, type PeerSessionOptions, REACH_WITHIN_MS } from '../session/peer-session.ts'
+import { PoolHolds } from '../session/pool-holds.ts'
 import { abortable, type Shell } from '../shell.ts'
 import { JobTaker } from './jobs.ts'
 import { FileSaver, type McpInbox, type UnsettledMessage } from './mail.ts'
 
-/** The number of messages that are pushed to an agent; the others stay with the broker. */
+/** The maximum number of messages that an agent holds; the others go to other sessions or stay with the broker. */
 const CREDIT = 32
+const STORED_WITHIN_MS = 2_000
 
 interface ToolContextParts {
   readonly shell: Shell
@@ -34,8 +36,9 @@ export class ToolContext {
   readonly jobs: JobTaker
   readonly #outgoing: string | null
   readonly #recipients: readonly string[] | null
-  readonly #seated = Promise.withResolvers<PeerSession>()
+  readonly #opened = Promise.withResolvers<PeerSession>()
   readonly #asked = new Set<string>()
+  #holds: PoolHolds | null = null
 
   constructor({ shell, mail, recipients, folder, outgoing }: ToolContextParts) {
     this.shell = shell
@@ -47,31 +50,52 @@ export class ToolContext {
   }
 
   /**
-   * Opens the profile's session as soon as no other command holds it. Until then, only the inbox tools don't work.
-   * @throws the errors of `openSession` except `profile_in_use`, and the signal's reason
+   * Opens a session of the profile. Until the broker has enrolled a new session, the tools that need it don't work.
+   * @throws the errors of `openSession`, and the signal's reason
    */
-  async takeSession(signal: AbortSignal, maxAgeSeconds?: number): Promise<PeerSession> {
-    const session = await openSession({ ...this.shell, signal }, { credit: CREDIT, patience: signal, maxAgeSeconds })
-    session.peer.onMessage(async (message) => {
+  async openSession(signal: AbortSignal, options: Pick<PeerSessionOptions, 'as' | 'baseLabel' | 'maxAgeSeconds'>) {
+    const session = await openSession(
+      { ...this.shell, signal },
+      {
+        ...options,
+        ...{ credit: CREDIT, readWhen: 'marked' },
+        onWithdrawn: (message) => this.mail.withdraw(message),
+      },
+    )
+    this.#holds = new PoolHolds(this.shell, session.session)
+    this.mail.onRead = (message) => session.session.markRead(message)
+    session.session.onMessage(async (message) => {
       if (!this.jobs.isWanted(message)) message.retry()
-      else if (!(await takeGroupLeave(this.shell, session.peer, message))) await this.mail.add(message)
+      else if (!(await takeGroupLeave(this.shell, message))) await this.mail.add(message)
     })
-    this.#seated.resolve(session)
+    this.#opened.resolve(session)
     return session
   }
 
-  /** @throws OperatingError `profile_in_use` while another command holds the session */
+  /** The pools that the session is in. Call once `session` has resolved. */
+  get holds(): PoolHolds {
+    return this.#holds!
+  }
+
+  /** @throws OperatingError `unreachable` while the broker has not enrolled the session */
   async session(signal: AbortSignal): Promise<PeerSession> {
     const patience = AbortSignal.timeout(REACH_WITHIN_MS)
     try {
-      return await abortable(this.#seated.promise, AbortSignal.any([signal, patience]))
+      return await abortable(this.#opened.promise, AbortSignal.any([signal, patience]))
     } catch {
       throw new OperatingError(
-        'profile_in_use',
-        `Another command is using the session of the profile ${this.shell.profile.name} and receives its messages. This server takes over when that command ends.`,
+        'unreachable',
+        'The broker does not respond, and has to enrol the session of this server first. Run `sealpost doctor` to find out why.',
         { retryable: true },
       )
     }
+  }
+
+  /** Waits until no other session is given what this one has settled or rejected, but at most 2 s. */
+  async outcomesStored(signal: AbortSignal): Promise<void> {
+    const { session } = await this.session(signal)
+    const late = AbortSignal.any([signal, AbortSignal.timeout(STORED_WITHIN_MS)])
+    await abortable(session.outcomesStored(), late).catch(() => undefined) // the session reports them to the next host
   }
 
   /** Pins these senders' names. Returns the contacts. */
@@ -118,14 +142,24 @@ export class ToolContext {
    */
   async recipientOf(word: string): Promise<PeerKey> {
     const key = await resolveRecipient(this.shell, word)
-    await this.checkRecipient(key)
+    await this.#checkRecipient(key, word)
     return key
   }
 
-  /** Checks a recipient. @throws OperatingError `recipient_not_allowed`, and the errors of `resolveRecipient` */
-  async checkRecipient(key: PeerKey): Promise<void> {
+  /** A session or device of an allowed recipient is allowed. */
+  async #checkRecipient(key: PeerKey, word: string): Promise<void> {
+    const at = word.lastIndexOf('/')
+    const user = at > 0 && this.#recipients !== null ? await this.#keyOf(word.slice(0, at)) : null
+    await this.checkRecipient(key, user ?? key)
+  }
+
+  /** Checks a recipient and the user whose device it is. @throws OperatingError `recipient_not_allowed`, and the errors of `resolveRecipient` */
+  async checkRecipient(key: PeerKey, user: PeerKey = key): Promise<void> {
     if (this.#recipients === null) return
-    for (const word of this.#recipients) if ((await this.#keyOf(word)) === key) return
+    for (const word of this.#recipients) {
+      const allowed = await this.#keyOf(word)
+      if (allowed === key || allowed === user) return
+    }
     throw notAllowed(this.#recipients)
   }
 

@@ -1,11 +1,12 @@
 /** Leaves groups, and handles the messages that concern groups that members have left. */
 import { join } from 'node:path'
-import type { GroupId, Message, Peer, SealpostError } from '@sealpost/sdk'
-import { groupsOf } from '@sealpost/sdk/groups'
+import type { GroupId, Message } from '@sealpost/sdk'
+import { isLeaveRequest } from '@sealpost/sdk/groups'
 import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { isRecord, type Profile, readJsonFile, updateJsonFile } from '../profile/profile.ts'
+import { callPeer } from '../session/peer-session.ts'
 import type { Shell } from '../shell.ts'
 
 const fileOf = ({ folder }: Profile): string => join(folder, 'left-groups.json')
@@ -25,8 +26,8 @@ export async function declineGroup(profile: Profile, { id, epoch }: { id: GroupI
  * Settles a message of a group that this member has left, and a member's request to leave a group of this peer, which
  * it carries out. Returns whether it has done so.
  */
-export async function takeGroupLeave(shell: Shell, peer: Peer, message: Message): Promise<boolean> {
-  const isTaken = message.group ? await isDeclined(shell.profile, message.group) : await carryOut(shell, peer, message)
+export async function takeGroupLeave(shell: Shell, message: Message): Promise<boolean> {
+  const isTaken = message.group ? await isDeclined(shell.profile, message.group) : await carryOut(shell, message)
   if (isTaken) message.settle() // has no effect on a request that was returned to the queue
   return isTaken
 }
@@ -38,14 +39,17 @@ async function isDeclined(profile: Profile, { id, epoch }: NonNullable<Message['
 
 const RETRY_MS = 60_000
 
-async function carryOut({ output, profile }: Shell, peer: Peer, message: Message): Promise<boolean> {
-  const isLeave = await groupsOf(peer)
-    .takeLeave(message)
-    .catch((error: SealpostError) => {
-      output.warn(`A member could not be removed from a group of yours (${error.code}).`)
-      message.retry(RETRY_MS)
-      return null
-    })
+/** Only the profile's own key may change its groups. */
+async function carryOut(shell: Shell, message: Message): Promise<boolean> {
+  const { output, profile } = shell
+  const { thread, sender, user } = message
+  if (!isLeaveRequest(message)) return false
+  const call = { method: 'takeLeave', params: { thread: thread!, sender, user } } as const
+  const isLeave = await callPeer(shell, call).catch((error: Error & { code?: string }) => {
+    output.warn(`A member could not be removed from a group of yours (${error.code}).`)
+    message.retry(RETRY_MS)
+    return null
+  })
   if (isLeave !== true) return isLeave === null
   const contacts = await Contacts.read(profile.contactsFile)
   output.info(`${escapeName(labelOf(contacts, message.user))} has left a group of yours`)

@@ -96,12 +96,12 @@ function members(shell: Shell, withinMs?: Millis): Promise<readonly MemberEntry[
 const ANSWER_WITHIN_MS = 10_000
 
 export class SenderNames {
-  readonly #session: PeerSession
+  readonly #session: Pick<PeerSession, 'contacts' | 'peer'>
   readonly #output: Output
   /** Keys that were looked up, once each, because the directory may lack a name. */
   readonly #asked = new Set<PeerKey>()
 
-  constructor(session: PeerSession, output: Output) {
+  constructor(session: Pick<PeerSession, 'contacts' | 'peer'>, output: Output) {
     this.#session = session
     this.#output = output
   }

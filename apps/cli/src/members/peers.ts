@@ -58,7 +58,7 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
         rows.map(({ name, role, peer, known, ...presence }) => [
           escapeName(name),
           role,
-          nowOf(presence),
+          presenceText(presence),
           fingerprint(peer),
           known === 'CHANGED' ? output.paint.red(known) : known,
         ]),
@@ -82,7 +82,7 @@ function presenceOf(entry: PresenceEntry | undefined): Presence {
 }
 
 /** Returns a peer's status; empty if it is offline. */
-const nowOf = ({ availability, summary }: Presence): string =>
+export const presenceText = ({ availability, summary }: Pick<Presence, 'availability' | 'summary'>): string =>
   availability === null ? '' : escapeName(summary ? `${availability}: ${summary}` : availability)
 
 type Known = 'you' | 'verified' | 'yes' | '' | 'CHANGED'

@@ -6,8 +6,8 @@ import { Command } from 'commander'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { escapeName, escapeText } from '../output.ts'
-import { openSession, type PeerSession } from '../session/peer-session.ts'
-import { durationOption } from '../settings.ts'
+import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-session.ts'
+import { durationOption, sessionNameOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 import { type FileOutcome, finishMessage, nextMessage, receiveFile, UnsavedFiles } from './files.ts'
 import { labelOf, messageForPeople, messageForPrograms } from './incoming-message.ts'
@@ -15,7 +15,11 @@ import { labelOf, messageForPeople, messageForPrograms } from './incoming-messag
 interface ChatOptions {
   readonly timeout: number
   readonly files?: string
+  readonly as?: string
 }
+
+/** The maximum number of messages that the session holds, which exceeds those left open because of their files. */
+const CREDIT = 128
 
 export function chatCommand(run: RunAction): Command {
   return new Command('chat')
@@ -28,13 +32,14 @@ export function chatCommand(run: RunAction): Command {
       '--files <FOLDER>',
       'save the files of messages in this folder, each under a new name; if this option is omitted, messages with files stay in the queue',
     )
+    .addOption(sessionNameOption())
     .addHelpText('after', examples('sealpost chat bob', 'sealpost chat bob --profile work --files ~/Downloads'))
     .action(run(chat))
 }
 
-async function chat(shell: Shell, { timeout, files }: ChatOptions, to: string): Promise<void> {
+async function chat(shell: Shell, { timeout, files, as }: ChatOptions, to: string): Promise<void> {
   const key = await resolveRecipient(shell, to)
-  await using session = await openSession(shell)
+  await using session = await openSession(shell, { as, credit: CREDIT, enrolWithinMs: REACH_WITHIN_MS })
   const unsaved = new UnsavedFiles()
   await unsaved.reportAfter(
     talk({ shell, session, lines: openLines(), files, unsaved }, { key, timeout }),
@@ -45,7 +50,7 @@ async function chat(shell: Shell, { timeout, files }: ChatOptions, to: string): 
 async function talk(chat: Chat, { key, timeout }: { key: PeerKey; timeout: number }): Promise<void> {
   const { shell, session, lines } = chat
   try {
-    const [them, me] = [labelOf(session.contacts, key), session.membership.name || session.peer.key].map(escapeName)
+    const [them, me] = [labelOf(session.contacts, key), session.name].map(escapeName)
     shell.output.info(`chatting with ${them} as ${me}; press Ctrl-D to end`)
     const outbox = new Sends(shell)
     const typed = readLines(lines, (line) => outbox.add(session.peer.send(key, line), line))
@@ -84,11 +89,11 @@ async function showAll(chat: Chat): Promise<never> {
   const { shell, session, files } = chat
   const names = new SenderNames(session, shell.output)
   for (;;) {
-    const { value: message } = await nextMessage(session.peer)
+    const { value: message } = await nextMessage(session.session)
     if (message === undefined) return session.failed
-    if (await takeGroupLeave(shell, session.peer, message)) continue
+    if (await takeGroupLeave(shell, message)) continue
     await names.learn(message.user)
-    const outcome = await receiveFile(shell, message, files)
+    const outcome = await receiveFile(shell, message, { folder: files, identity: await session.identityFor(message) })
     await take(message, outcome, chat)
   }
 }

@@ -2,7 +2,8 @@
 import { createHash } from 'node:crypto'
 import { mkdir, realpath, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { type Message, type Peer, SealpostError } from '@sealpost/sdk'
+import type { Identity } from '@sealpost/identity'
+import { type Message, SealpostError } from '@sealpost/sdk'
 import { FileUploadLog, fileSource, safeFileName, saveAttachment } from '@sealpost/sdk/attachment-files'
 import {
   type Attachment,
@@ -81,6 +82,13 @@ async function keyOf(path: string, to: string): Promise<string> {
   return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing
 }
 
+/** Where to save a message's file, and who fetches it. */
+export interface FileTarget<Folder extends string | undefined = string> {
+  readonly folder: Folder
+  /** The identity to which the file was sent. Default: the profile's own. */
+  readonly identity?: Identity | null
+}
+
 /**
  * Saves a file under a unique name. @returns its path
  * @throws OperatingError `folder_unusable`, and the errors of `Attachments.download`
@@ -88,10 +96,10 @@ async function keyOf(path: string, to: string): Promise<string> {
 export async function saveFile(
   shell: Shell,
   attachment: Attachment,
-  folder: string,
+  { folder, identity = null }: FileTarget,
   onProgress?: (progress: TransferProgress) => void,
 ): Promise<string> {
-  await using files = await openFiles(shell)
+  await using files = await openFiles(shell, identity)
   using bar = openBar(shell.output, escapeName(safeFileName(attachment.name)))
   const { signal } = shell
   const options = {
@@ -113,8 +121,9 @@ function unusable(folder: string, cause: NodeJS.ErrnoException): OperatingError 
   return new OperatingError('folder_unusable', `Can't save files in ${folder} (${cause.code}).`, { cause })
 }
 
-async function openFiles(shell: Shell): Promise<Attachments> {
-  return new Attachments(await meshPlaceOf(shell), { patienceMs: HTTP_PATIENCE_MS })
+async function openFiles(shell: Shell, identity: Identity | null = null): Promise<Attachments> {
+  const place = await meshPlaceOf(shell)
+  return new Attachments({ ...place, ...(identity && { identity }) }, { patienceMs: HTTP_PATIENCE_MS })
 }
 
 interface TransferBar extends Disposable {
@@ -166,13 +175,17 @@ const UNREADABLE = 'attachment_unreadable'
  * Saves a message's file, if it has one. @throws OperatingError `folder_unusable`, and the errors of
  * `Attachments.download` that no outcome covers
  */
-export async function receiveFile(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
+export async function receiveFile(
+  shell: Shell,
+  message: Message,
+  { folder, identity = null }: FileTarget<string | undefined>,
+): Promise<FileOutcome> {
   if (message.attachment === null) return { name: 'none' }
   if (folder === undefined) return { name: 'left' }
   const file = attachmentOf(message)
   if (!file) return { name: 'lost', code: UNREADABLE }
   try {
-    return { name: 'saved', path: await saveFile(shell, file, folder) }
+    return { name: 'saved', path: await saveFile(shell, file, { folder, identity }) }
   } catch (error) {
     if (!(error instanceof SealpostError)) throw error
     const { code } = error
@@ -196,8 +209,8 @@ export function finishMessage(message: Message, outcome: FileOutcome): void {
 }
 
 /** Returns the next message. Each has its own iterator, because the SDK's settles a message on the next call. */
-export const nextMessage = (peer: Peer): Promise<IteratorResult<Message, undefined>> =>
-  peer[Symbol.asyncIterator]().next()
+export const nextMessage = (messages: AsyncIterable<Message, undefined>): Promise<IteratorResult<Message, undefined>> =>
+  messages[Symbol.asyncIterator]().next()
 
 const nameOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
 
@@ -206,10 +219,10 @@ export class SavedFiles {
   readonly #paths = new Map<string, string>()
 
   /** Like `receiveFile`, but returns the path of a file that was saved before. */
-  async receive(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
+  async receive(shell: Shell, message: Message, target: FileTarget<string | undefined>): Promise<FileOutcome> {
     const path = this.#paths.get(nameOf(message))
     if (path !== undefined && (await sizeOf(path)) === attachmentOf(message)?.bytes) return { name: 'saved', path }
-    const outcome = await receiveFile(shell, message, folder)
+    const outcome = await receiveFile(shell, message, target)
     if (outcome.name === 'saved') this.#paths.set(nameOf(message), outcome.path)
     return outcome
   }

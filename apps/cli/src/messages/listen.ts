@@ -8,9 +8,11 @@ import { Command } from 'commander'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
+import type { MemberConnection } from '../session/member-connection.ts'
 import { findPool } from '../session/peer-calls.ts'
-import { openSession, type PeerSession } from '../session/peer-session.ts'
-import { environmentForExec, maxAgeOption, parseDuration, parseInteger } from '../settings.ts'
+import { openMemberPeer, openSession, type PeerSession } from '../session/peer-session.ts'
+import { PoolHolds } from '../session/pool-holds.ts'
+import { environmentForExec, maxAgeOption, parseDuration, parseInteger, sessionNameOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
 import { contentOf } from './content.ts'
 import { type FileOutcome, nextMessage, retryPause, SavedFiles, UnsavedFiles } from './files.ts'
@@ -24,10 +26,13 @@ interface ListenOptions {
   readonly files?: string
   readonly env?: readonly string[]
   readonly maxAge?: number
+  readonly as?: string
 }
 
 /** The number of attempts after which a pool message with a lost file is rejected; until then, others may fetch it. */
 const POOL_ATTEMPTS_MAX = 5
+/** The maximum number of messages that the session holds, which exceeds those left open because of their files. */
+const CREDIT = 128
 
 export function listenCommand(run: RunAction): Command {
   return new Command('listen')
@@ -47,6 +52,7 @@ export function listenCommand(run: RunAction): Command {
       'save the files of messages in this folder, each under a new name; if this option is omitted, messages with files stay in the queue',
     )
     .addOption(maxAgeOption())
+    .addOption(sessionNameOption())
     .option('-n, --count <N>', 'exit after N messages', parseInteger(1, 1_000_000_000))
     .addHelpText(
       'after',
@@ -59,6 +65,7 @@ export function listenCommand(run: RunAction): Command {
         "sealpost listen --exec './answer.sh' --reply",
         "sealpost listen --exec './answer.sh' --reply --env SERVICE_API_KEY",
         "sealpost listen --pool reviewers --exec './review.sh'",
+        'sealpost listen --as builds',
       ),
     )
     .action(run(listen))
@@ -66,24 +73,23 @@ export function listenCommand(run: RunAction): Command {
 
 async function listen(
   shell: Shell,
-  { exec, reply = false, count = Infinity, pool = [], files, env = [], maxAge }: ListenOptions,
+  { exec, reply = false, count = Infinity, pool = [], files, env = [], maxAge, as }: ListenOptions,
 ): Promise<void> {
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply needs --exec, whose output it sends.')
   for (const name of env)
     if (shell.settings.environment[name] === undefined)
       shell.output.warn(`--env ${escapeName(name)}: the variable is not set`)
-  // Accept no more messages than needed; the others stay with the broker.
-  const credit = count === Infinity ? {} : { credit: Math.min(count, 512) }
-  await using session = await openSession(shell, { ...credit, maxAgeSeconds: maxAge })
-  await abortable(joinPools(session, pool), shell.signal)
-  shell.output.info(`listening as ${session.membership.name || session.peer.key}; press Ctrl-C to end`)
+  // Accept no more messages than needed; the others go to other sessions or stay with the broker.
+  await using session = await openSession(shell, { as, credit: Math.min(count, CREDIT), maxAgeSeconds: maxAge })
+  await abortable(new PoolHolds(shell, session.session).joinAll(pool), shell.signal)
+  shell.output.info(`listening as ${session.name}; press Ctrl-C to end`)
   const unsaved = new UnsavedFiles()
   const handling = { shell, session, exec, env, isReplying: reply, unsaved }
   await unsaved.reportAfter(handleAll(handling, count, files), shell.output)
 }
 
 async function handleAll(
-  handling: Omit<Handling, 'outcome'>,
+  handling: Omit<Handling, 'outcome'> & { readonly session: PeerSession },
   count: number,
   folder: string | undefined,
 ): Promise<void> {
@@ -91,11 +97,11 @@ async function handleAll(
   const names = new SenderNames(session, shell.output)
   const saved = new SavedFiles()
   for (let done = 0; done < count; ) {
-    const { value: message } = await abortable(nextMessage(session.peer), shell.signal)
+    const { value: message } = await abortable(nextMessage(session.session), shell.signal)
     if (message === undefined) return session.failed
-    if (await takeGroupLeave(shell, session.peer, message)) continue
+    if (await takeGroupLeave(shell, message)) continue
     await names.learn(message.user)
-    const outcome = await saved.receive(shell, message, folder)
+    const outcome = await saved.receive(shell, message, { folder, identity: await session.identityFor(message) })
     if (!(await handle(message, { ...handling, outcome }))) continue
     saved.forget(message)
     done += 1
@@ -141,8 +147,8 @@ async function take(asked: Shell, options: TakeOptions, pool: string): Promise<v
   if (isReplying && exec === undefined)
     throw new OperatingError('usage', '--reply needs --exec, whose output it sends.')
   // Without credit, the peer's own messages stay with the broker.
-  await using session = await openSession(asked, { credit: 0 })
-  await abortable(joinPools(session, [pool]), asked.signal)
+  await using session = await openMemberPeer(asked, { credit: 0 })
+  await abortable(joinPool(session, pool), asked.signal)
   using shell =
     timeout === undefined
       ? { ...asked, [Symbol.dispose]: () => undefined }
@@ -150,21 +156,19 @@ async function take(asked: Shell, options: TakeOptions, pool: string): Promise<v
   const { value: message } = await abortable(nextMessage(session.peer), shell.signal)
   if (message === undefined) return session.failed
   await new SenderNames(session, shell.output).learn(message.user)
-  const outcome = await new SavedFiles().receive(asked, message, files)
+  const outcome = await new SavedFiles().receive(asked, message, { folder: files })
   const handling = { shell: asked, session, exec, env, isReplying, outcome, unsaved: new UnsavedFiles() }
   if (!(await handle(message, handling)))
     throw new OperatingError('job_failed', 'The message went back to the pool, because it was not handled.')
 }
 
-async function joinPools({ peer }: PeerSession, words: readonly string[]): Promise<void> {
-  if (words.length === 0) return
-  const pools = await poolsOf(peer).list()
-  for (const word of words) await findPool(pools, word).join()
+async function joinPool({ peer }: MemberConnection, word: string): Promise<void> {
+  await findPool(await poolsOf(peer).list(), word).join()
 }
 
 interface Handling {
   readonly shell: Shell
-  readonly session: PeerSession
+  readonly session: Pick<PeerSession, 'contacts'>
   readonly exec: string | undefined
   /** Additional variables to pass. */
   readonly env: readonly string[]

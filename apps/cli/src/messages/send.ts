@@ -7,7 +7,7 @@ import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
-import { callPeer } from '../session/peer-session.ts'
+import { callPeer, NO_LIMIT_MS } from '../session/peer-session.ts'
 import type { SendParams, TrackedSendResult } from '../session/sent-calls.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
@@ -35,6 +35,7 @@ interface SendOptions extends DeliveryTime {
   /** False: not even until it is stored. */
   readonly wait: WaitGoal | false
   readonly confirm?: boolean
+  readonly all?: boolean
   readonly everyDevice?: boolean
   readonly freeDevice?: boolean
   readonly yes?: boolean
@@ -62,19 +63,19 @@ export function sendCommand(run: RunAction): Command {
       ),
     )
     .addOption(
-      new Option('--every-device', 'send the message to every device of the recipient').conflicts([
+      new Option('--all', 'send the message to every session and device of the recipient').conflicts([
         'freeDevice',
         'wait',
         'at',
         'in',
       ]),
     )
+    .addOption(new Option('--every-device', 'the same as --all').conflicts(['freeDevice', 'wait', 'file']))
     .addOption(
-      new Option('--free-device', 'send the message to one device of the recipient that is online').conflicts([
-        'wait',
-        'at',
-        'in',
-      ]),
+      new Option(
+        '--free-device',
+        'send the message to one session or device of the recipient that is online',
+      ).conflicts(['wait', 'at', 'in']),
     )
     .addOption(deliveryTimeOptions()[0]!)
     .addOption(deliveryTimeOptions()[1]!)
@@ -100,7 +101,7 @@ export function sendCommand(run: RunAction): Command {
         "sealpost send bob,carol,@crew 'lunch?'",
         "sealpost send @everybody 'the broker restarts at 18:00' --yes",
         "sealpost send bob 'stand-up' --at 09:30",
-        'sealpost send bob hello --every-device',
+        'sealpost send bob hello --all',
         'sealpost send bob hello --json',
         'sealpost send bob hello --wait confirmed --timeout 10m',
       ),
@@ -123,8 +124,9 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
     ...(file && { attachment: file.text }),
   }
   const sent = { to: key, bytes: body.length, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
-  if (options.everyDevice || options.freeDevice) {
-    await (options.everyDevice ? sendToEvery : sendToFree)(asked, options, params)
+  const isForAll = options.all || options.everyDevice
+  if (isForAll || options.freeDevice) {
+    await (isForAll ? sendToEvery : sendToFree)(asked, options, params)
     return await file?.done()
   }
   if (options.wait === false) {
@@ -262,9 +264,6 @@ async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string)
 }
 
 const KEPT = "The next command of this profile sends it. Don't send it again."
-/** No time limit: the command has its own. */
-const NO_LIMIT_MS = 2 ** 31 - 1
-
 async function say({ output }: Shell, json: object, note: string): Promise<void> {
   if (output.isJson) await output.result(json, () => note)
   else output.info(note)

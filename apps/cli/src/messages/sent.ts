@@ -22,7 +22,7 @@ const LIMIT_MAX = 500
 /** Large, because unsettled messages may precede the reports. */
 const CREDIT = 512
 /** How long a command waits for reports that the broker holds for this profile. */
-const REPORTS_WITHIN_MS = 3_000
+export const REPORTS_WITHIN_MS = 3_000
 /** Covers a broker that does not respond over HTTP. */
 const CALL_WITHIN_MS = 20_000
 

@@ -9,7 +9,8 @@
  * - `box-keys`: the SDK's store of the newest box-key epochs of other peers
  * - `left-groups.json`: groups that the member has left (`group-leaves.ts`)
  * - `schedules.json`: recurring messages (`schedules.ts`)
- * - `session.sock`: the socket of the command that holds the session (`session-daemon.ts`)
+ * - `sessions`: the keys, stores and locks of the profile's sessions, and the socket of their host
+ * - `session.sock`: the socket of the command that has the connection of the profile's own key (`session-daemon.ts`)
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { chmod, mkdir, open, readFile, rename, unlink } from 'node:fs/promises'
@@ -286,6 +287,12 @@ export class Profile {
     const { contents, warning } = await this.#openKeyFile()
     const { identity, formerBoxKeys, formerKeys = [] } = contents
     return { identity, formerBoxKeys, formerKeys, warning }
+  }
+
+  /** Returns the passphrase of a locked key file; null if it is not locked. @throws the errors of `readKeys` */
+  async findPassphrase(): Promise<string | null> {
+    const { isLocked } = await this.#openKeyFile()
+    return isLocked ? await this.#passphrase.get() : null
   }
 
   /** Reads the key file again. @throws the errors of `readKeys` */

@@ -1,4 +1,4 @@
-/** Defines commands' calls to the profile's peer, whichever command holds the session. Values are JSON. */
+/** Defines commands' calls to the peer of the profile's own key, in whichever command it is. Values are JSON. */
 import type {
   ConsentState,
   ConsentUpdate,
@@ -26,6 +26,7 @@ import { type FileForPrograms, fileForPrograms } from '../messages/incoming-mess
 import { type TickCalls, tickCallsOf } from '../schedule/tick-calls.ts'
 import type { TickStore } from '../schedule/tick-store.ts'
 import { type BulkCalls, bulkCallsOf, type MemberResult, type PostParams } from './bulk-calls.ts'
+import type { PoolSeats } from './pool-seats.ts'
 import { type SendParams, type SentCalls, sentCallsOf } from './sent-calls.ts'
 
 interface ReplyTerms extends PostParams {
@@ -123,10 +124,13 @@ interface CallDependencies {
   readonly rotate: Rotations
   readonly ticks: TickStore
   readonly withStateOf: WithStateOf
+  readonly seats: PoolSeats
+  setStatus(status: Status): void
   receiveFile(message: Message, folder: string | undefined): Promise<FileOutcome>
 }
 
-export function callsOf(peer: Peer, { online, rotate, ticks, withStateOf, receiveFile }: CallDependencies): PeerCalls {
+export function callsOf(peer: Peer, dependencies: CallDependencies): PeerCalls {
+  const { online, rotate, ticks, withStateOf, seats, receiveFile } = dependencies
   const finish = (reply: Message, folder: string | undefined) => finishReply(reply, () => receiveFile(reply, folder))
   const post = ({ to, bodyBase64, ...options }: SendParams) =>
     sentLogOf(peer).enqueue(to, Buffer.from(bodyBase64, 'base64'), options)
@@ -162,7 +166,7 @@ export function callsOf(peer: Peer, { online, rotate, ticks, withStateOf, receiv
     requestPool: async ({ pool, bodyBase64, folder, ...options }) =>
       finish(await (await poolsOf(peer).find(pool)).request(Buffer.from(bodyBase64, 'base64'), options), folder),
     setStatus: async (status) => {
-      peer.setStatus(status)
+      dependencies.setStatus(status)
       return null
     },
     directory: async () => {
@@ -181,7 +185,7 @@ export function callsOf(peer: Peer, { online, rotate, ticks, withStateOf, receiv
     ...tickCallsOf(peer, ticks),
     ...groupCallsOf(peer, withStateOf),
     ...deviceCallsOf(peer),
-    ...poolCallsOf(peer),
+    ...poolCallsOf(peer, seats),
     ...sentCallsOf(peer),
     sessionFacts: async () => ({ durability: await online, waiting: peer.pendingCount }),
   }
@@ -209,9 +213,12 @@ async function onlineOf(peer: Peer): Promise<PresenceEntry[]> {
     if (!peer.presence.get(peer.key)?.isOnline) await told.promise
     return [...peer.presence.values()].filter(({ isOnline }) => isOnline)
   } finally {
-    off()
+    setTimeout(off, WATCHED_FOR_MS).unref()
   }
 }
+
+/** The broker repeats no report to a peer that subscribes again within 2 s, so keep the subscription for longer. */
+const WATCHED_FOR_MS = 10_000
 
 interface DeviceInviteParams {
   readonly label: string
@@ -267,6 +274,8 @@ interface GroupCalls {
   deleteGroup(params: { group: GroupId }): Promise<null>
   /** Resolves when the owner's removal, or the request to the owner, is stored. */
   leaveGroup(params: { group: GroupId }): Promise<null>
+  /** Carries out a member's request to leave a group of this peer. Returns whether it was one. */
+  takeLeave(request: Pick<Message, 'thread' | 'sender' | 'user'>): Promise<boolean>
   /** Resolves with each member's outcome. */
   sendToGroup(params: GroupSendParams): Promise<readonly MemberResult[]>
 }
@@ -287,6 +296,7 @@ function groupCallsOf(peer: Peer, withStateOf: WithStateOf): GroupCalls {
       await (await groups.find(group)).leave()
       return null
     },
+    takeLeave: (request) => groups.takeLeave({ ...request, group: null }),
     sendToGroup: async ({ group: id, bodyBase64, isKept, ...options }) => {
       const group = await groups.find(id)
       const body = Buffer.from(bodyBase64, 'base64')
@@ -335,11 +345,15 @@ interface PoolCalls {
   createPool(params: { name: string; members: readonly PeerKey[] }): Promise<PoolFacts>
   changePool(params: PoolChange): Promise<PoolFacts>
   deletePool(params: { pool: PoolId }): Promise<null>
+  /** Joins the pool for the commands that hold it. */
+  joinPool(params: { pool: PoolId }): Promise<null>
+  /** Stays in the pool until the caller is `gone`. Rejects when this process stops to serve calls. */
+  holdPool(params: { pool: PoolId }, gone?: AbortSignal): Promise<null>
   /** Resolves when the broker has stored the message. */
   sendToPool(params: PoolSendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
 }
 
-function poolCallsOf(peer: Peer): PoolCalls {
+function poolCallsOf(peer: Peer, seats: PoolSeats): PoolCalls {
   const pools = poolsOf(peer)
   return {
     pools: async () => (await pools.list()).map(factsOf),
@@ -347,6 +361,14 @@ function poolCallsOf(peer: Peer): PoolCalls {
     changePool: async ({ pool, ...change }) => changeMemberList(await pools.find(pool), change),
     deletePool: async ({ pool }) => {
       await (await pools.find(pool)).delete()
+      return null
+    },
+    joinPool: async ({ pool }) => {
+      await seats.join(pool)
+      return null
+    },
+    holdPool: async ({ pool }, gone = new AbortController().signal) => {
+      await seats.hold(pool, gone)
       return null
     },
     sendToPool: async ({ pool: id, bodyBase64, ...options }) => {

@@ -1,58 +1,245 @@
 /**
- * Opens the session of the profile's peer for every command that talks to the broker. The profile stores messages, so
- * that none is lost or shown twice.
+ * Opens the sessions of a profile, and makes the calls that need its own key. The profile stores messages, so that none
+ * is lost or shown twice.
  */
-import { join } from 'node:path'
+import { watch } from 'node:fs'
+import { basename } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { beginBoxKeyRotation, beginIdentityRotation, completeBoxKeyRotation } from '@sealpost/identity/key-file'
-import { certificateUntrusted, openPeer, type Peer, type PeerEvent, type PeerKey, type PeerStore } from '@sealpost/sdk'
-import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations'
-import { openFileStore } from '@sealpost/sdk/file-store'
-import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
-import { sentLogOf } from '@sealpost/sdk/sent'
-import { type Millis, OperatingError } from '@sealpost/std'
-import { receiveFile } from '../messages/files.ts'
+import type { Identity } from '@sealpost/identity'
+import { type Message, type Peer, SealpostError, type Status } from '@sealpost/sdk'
+import {
+  forgetSession,
+  type LocalSession,
+  localSessions,
+  type MemberSession,
+  openSession as openSdkSession,
+  type SessionOptions,
+} from '@sealpost/sdk/sessions'
+import { isChosenName, type Millis, OperatingError } from '@sealpost/std'
 import { peerEventReporter } from '../messages/incoming-message.ts'
-import { Contacts, openProfileKeyEpochs } from '../profile/contacts.ts'
+import { Contacts } from '../profile/contacts.ts'
 import type { Membership, Profile } from '../profile/profile.ts'
-import { TickStore } from '../schedule/tick-store.ts'
 import { abortable, type Shell } from '../shell.ts'
-import { meshPlaceOf, withStateAt } from '../state/open-state.ts'
-import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
-import { callSessionDaemon, isDaemonGone, type SessionDaemon, startSessionDaemon } from './session-daemon.ts'
+import {
+  beginLogs,
+  endLogs,
+  failureOf,
+  type MemberConnection,
+  type MemberPeerOptions,
+  noteCell,
+  openMemberConnection,
+  SessionHost,
+} from './member-connection.ts'
+import type { PeerCalls } from './peer-calls.ts'
+import { type SentCalls, sentCallsOf } from './sent-calls.ts'
+import { callSessionDaemon, isDaemonGone, startSessionDaemon } from './session-daemon.ts'
 
+/** The session of a command that keeps running: an instance of the profile's member with an address of its own. */
 export interface PeerSession extends JoinedProfile, AsyncDisposable {
+  /** Receives the messages to the session, and those of the member that it is given. */
+  readonly session: MemberSession
+  /** The session's own peer, which sends. */
   readonly peer: Peer
-  /** Rejects when the peer ends for good. */
+  /** The session's name, such as `alice/laptop-1`. */
+  readonly name: string
+  /** Rejects when the session ends for good. */
   readonly failed: Promise<never>
+  /** The log of the messages that the session has sent. */
+  readonly sent: SentCalls
+  /** Returns the identity that fetches the message's file; null for the profile's own, which may have been rotated. */
+  identityFor(message: Message): Promise<Identity | null>
 }
 
 /** The time limit of a single call. */
 export const REACH_WITHIN_MS = 10_000
-/** How long an ending command waits for others' calls. */
-const GRACE_MS = 2_000
-/** How long a long-running command waits for a short one of the profile. */
-const PASSING_MS = 5_000
+/** No time limit: the command has its own, or none. */
+export const NO_LIMIT_MS = 2 ** 31 - 1
 const RETRY_EVERY_MS = 100
+const ENROL_EVERY_MS = 1_000
 
-/**
- * Opens the profile's session for a command, even without a broker. Other commands use it through the daemon. Waits for
- * another holder until `patience` ends, by default 5 s.
- * @throws OperatingError `profile_in_use`, and the errors of `readJoinedProfile` and the store
- */
-export async function openSession(shell: Shell, options: SessionOptions = {}): Promise<PeerSession> {
-  const { patience = AbortSignal.timeout(PASSING_MS), ...terms } = options
-  const place = await readJoinedProfile(shell)
-  const daemon = await startDaemonWhenFree(shell, patience)
-  return openAt(daemon, { shell, place, ...terms })
+export interface PeerSessionOptions extends Pick<SessionOptions, 'readWhen' | 'onWithdrawn' | 'wrapStore'> {
+  readonly credit?: number | undefined
+  /** The maximum age of messages; older ones are rejected. */
+  readonly maxAgeSeconds?: number | undefined
+  /** The name that the session keeps across restarts. Default: `baseLabel` and a number. */
+  readonly as?: string | undefined
+  /** Default: the name of this host. */
+  readonly baseLabel?: string | undefined
+  /** How long to wait for the broker, which has to enrol a new session. Default: until the signal fires. */
+  readonly enrolWithinMs?: Millis
 }
 
-async function startDaemonWhenFree(shell: Shell, patience: AbortSignal): Promise<SessionDaemon> {
+/**
+ * Opens a session of the profile for a command that keeps running. Waits until the broker has enrolled a new session;
+ * later starts need no broker. One session of the profile is the host, which serves the calls of other commands.
+ * @throws SealpostError `session_in_use`, and the errors of `readJoinedProfile` and the SDK's `openSession`
+ */
+export async function openSession(shell: Shell, options: PeerSessionOptions = {}): Promise<PeerSession> {
+  const place = await readJoinedProfile(shell)
+  const { identity, warning } = await shell.profile.readKeys()
+  if (warning) shell.output.warn(warning.message)
+  const news = peerEventReporter(shell.output, place.contacts)
+  const opened = Promise.withResolvers<MemberSession>()
+  const setStatus = (status: Status) => void opened.promise.then((session) => session.setStatus(status))
+  const host = new SessionHost({ shell, news, setStatus })
+  const session = await openWhenEnrolled(shell, options, {
+    ...(await sessionPlaceOf(shell)),
+    member: { identity },
+    readMember: () => host.readMember(),
+    wrapMemberStore: (store) => host.wrapStore(store),
+    onMemberEvent: (event) => host.heard(event),
+    onHost: (memberPeer) => host.begin(memberPeer),
+    onHostFailed: (error) => host.failed(error),
+    onMemberRead: (message) => host.read(message),
+    onEvent: (event) => {
+      if (event.type === 'addresses') void noteCell(shell, event.cell)
+      news(event)
+    },
+  })
+  const confirmations = beginLogs(session.peer)
+  opened.resolve(session)
+  const watcher = await followStatus(shell, session)
+  return {
+    ...place,
+    session,
+    peer: session.peer,
+    name: nameOf(place.membership, session.label),
+    failed: failureOf(session),
+    sent: sentCallsOf(session.peer),
+    identityFor: (message) => recipientIdentity(session, message),
+    [Symbol.asyncDispose]: async () => {
+      watcher.close()
+      await endLogs(session.peer, confirmations)
+      await session.close()
+      await host.close()
+    },
+  }
+}
+
+async function recipientIdentity(session: MemberSession, message: Message): Promise<Identity | null> {
+  const identity = await session.identityFor(message)
+  return identity.signing.publicKey === session.member ? null : identity
+}
+
+async function sessionPlaceOf({ profile }: Shell) {
+  const { url, brokerKey, meshId } = await profile.readMembership()
+  const passphrase = await profile.findPassphrase()
+  const base = { url: (await profile.readFirstUrl()) ?? url, brokerKey, meshId, folder: profile.folder }
+  return passphrase === null ? base : { ...base, passphrase }
+}
+
+/** Tries again while the broker is away. */
+async function openWhenEnrolled(
+  shell: Shell,
+  { as, baseLabel, credit, maxAgeSeconds, enrolWithinMs = Infinity, ...reading }: PeerSessionOptions,
+  parts: SessionOptions,
+): Promise<MemberSession> {
+  const options = {
+    ...{ ...parts, ...reading },
+    ...(as !== undefined && { as }),
+    ...(baseLabel !== undefined && { baseLabel }),
+    ...(credit !== undefined && { credit }),
+    ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
+  }
+  const lateMs = performance.now() + enrolWithinMs
   for (let turn = 1; ; turn++) {
+    try {
+      return await abortable(openSdkSession(options), shell.signal)
+    } catch (error) {
+      await prepareRetry(shell, error, { isFirst: turn === 1, lateMs })
+    }
+  }
+}
+
+/** Makes room for the session, or waits for a while. @throws the error, unless another attempt may succeed */
+async function prepareRetry(
+  shell: Shell,
+  error: unknown,
+  { isFirst, lateMs }: { readonly isFirst: boolean; readonly lateMs: Millis },
+): Promise<void> {
+  if (isOverLimit(error)) {
+    if (await endUnusedSession(shell)) return
+    throw tooMany(error)
+  }
+  if (!(error instanceof SealpostError && error.isRetryable)) throw error
+  if (performance.now() > lateMs) throw unreachable()
+  if (isFirst) shell.output.info(`waiting for the broker, which has to enrol this session (${error.code})`)
+  await abortable(delay(ENROL_EVERY_MS), shell.signal)
+}
+
+const isOverLimit = (error: unknown): error is SealpostError =>
+  error instanceof SealpostError && error.code === 'too_many_devices'
+
+function tooMany(cause: SealpostError): OperatingError {
+  return new OperatingError(
+    cause.code,
+    'This member has reached the limit of 64 devices and sessions. List them with `sealpost sessions`, and end one with `sealpost sessions end LABEL`.',
+    { cause },
+  )
+}
+
+/** Agents in many folders leave many sessions behind. Nobody waits for one that no process has used for so long. */
+const UNUSED_MS: Millis = 7 * 24 * 3600_000
+
+/** Ends the unnamed session that no process has used for the longest time. Returns whether there was one. */
+async function endUnusedSession(shell: Shell): Promise<boolean> {
+  const { profile, output } = shell
+  const unused = longestUnused(await localSessions(profile.folder), Date.now())
+  const devices = unused ? await callPeer(shell, { method: 'devices', params: null }) : []
+  const device = devices.find(({ label }) => label === unused?.label)
+  if (!unused || !device) return false
+  await callPeer(shell, { method: 'removeDevice', params: device.key })
+  await forgetSession(profile.folder, unused.label)
+  output.info(`ended the session ${unused.label}, which was unused for the longest time, to make room`)
+  return true
+}
+
+/** Returns the unnamed session that was unused for the longest time, at least 7 days; undefined if there is none. */
+export function longestUnused(sessions: readonly LocalSession[], nowMs: Millis): LocalSession | undefined {
+  return sessions
+    .filter(({ isNamed, isRunning, lastUsedMs }) => !isNamed && !isRunning && nowMs - lastUsedMs >= UNUSED_MS)
+    .toSorted((a, b) => a.lastUsedMs - b.lastUsedMs)[0]
+}
+
+/** The name of a session is the name of the user, who may have other devices, and the label. */
+const nameOf = ({ name }: Membership, label: string): string =>
+  name === '' ? label : `${name.split('/', 1)[0]}/${label}`
+
+/** The number that follows in a label has at most three digits. */
+const BASE_CHARS_MAX = 28
+
+/** Returns the first part of a session's label for a name of another kind; undefined if it has no valid part. */
+export function sessionLabelOf(name: string): string | undefined {
+  const base = name.replace(/[^a-z0-9._-]+/gi, '-').replace(/^[-._]+/, '').slice(0, BASE_CHARS_MAX) // biome-ignore format: one thing
+  return isChosenName(base) ? base : undefined
+}
+
+/** Gives the session the profile's status, now and whenever a command sets it. */
+async function followStatus({ profile, output }: Shell, session: MemberSession): Promise<{ close(): void }> {
+  const apply = async () => {
+    const status = await profile.readStatus()
+    if (status) session.setStatus(status)
+  }
+  await apply()
+  const changed = () => apply().catch((error: Error) => output.warn(error.message))
+  return watch(profile.folder, { persistent: false }, (_, name) => name === basename(profile.statusFile) && changed())
+}
+
+/** How long a command waits for a short one of the profile. */
+const PASSING_MS = 5_000
+
+/**
+ * Opens the connection of the profile's own key for a command that needs it alone. Waits for 5 s while another command
+ * or a session has it.
+ * @throws OperatingError `profile_in_use`, and the errors of `readJoinedProfile` and the store
+ */
+export async function openMemberPeer(shell: Shell, terms: MemberPeerOptions): Promise<MemberConnection> {
+  const place = await readJoinedProfile(shell)
+  const lateMs = performance.now() + PASSING_MS
+  for (;;) {
     const daemon = await startSessionDaemon(shell.profile)
-    if (daemon) return daemon
-    if (patience.aborted) throw inUse(shell.profile)
-    if (turn === 1) shell.output.info('waiting for another command of this profile to end')
+    if (daemon) return openMemberConnection(daemon, { shell, place, ...terms })
+    if (performance.now() > lateMs) throw inUse(shell.profile)
     await abortable(delay(RETRY_EVERY_MS), shell.signal)
   }
 }
@@ -60,14 +247,14 @@ async function startDaemonWhenFree(shell: Shell, patience: AbortSignal): Promise
 function inUse({ name }: Profile): OperatingError {
   return new OperatingError(
     'profile_in_use',
-    `Another command is using the session of the profile ${name}. End that command, or use another profile.`,
+    `Another command uses the connection of the profile ${name}. End that command, or use another profile.`,
   )
 }
 
 type CallResult<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>
 
 /**
- * Makes a call, through another command's session or a new one.
+ * Makes a call with the profile's own key, through another command's connection or a new one.
  * @throws OperatingError `unreachable` after `withinMs`, and the errors of `openSession` and the call
  */
 export async function callPeer<M extends keyof PeerCalls>(
@@ -81,12 +268,12 @@ export async function callPeer<M extends keyof PeerCalls>(
   for (;;) {
     const daemon = await startSessionDaemon(shell.profile)
     if (daemon) {
-      await using session = await openAt(daemon, { shell, place, credit })
+      await using connection = await openMemberConnection(daemon, { shell, place, credit })
       patience.begin()
-      const answer = session.calls[method](params as never) as CallResult<M>
-      // A session that ends with this reply has not failed.
-      const ended = method === 'rotateIdentity' ? [] : [session.failed]
-      return await abortable(Promise.race([answer, session.distrusted, ...ended]), signal)
+      const answer = connection.calls[method](params as never) as CallResult<M>
+      // A connection that ends with this reply has not failed.
+      const ended = method === 'rotateIdentity' ? [] : [connection.failed]
+      return await abortable(Promise.race([answer, connection.distrusted, ...ended]), signal)
     }
     patience.begin()
     try {
@@ -121,126 +308,11 @@ class Patience implements Disposable {
   }
 }
 
-function unreachable(): OperatingError {
+export function unreachable(): OperatingError {
   return new OperatingError('unreachable', 'The broker does not respond. Run `sealpost doctor` to find out why.')
 }
 
-interface OpenedSession extends PeerSession {
-  readonly calls: PeerCalls
-  /** Rejects on an untrusted certificate, with which the peer would retry forever. */
-  readonly distrusted: Promise<never>
-}
-
-interface Terms {
-  readonly credit?: number
-  /** The maximum age of messages; older ones are rejected. */
-  readonly maxAgeSeconds?: number | undefined
-  /** Replaces the store of the session by one that uses it. */
-  readonly wrapStore?: (store: PeerStore) => PeerStore
-}
-
-interface SessionOptions extends Terms {
-  readonly patience?: AbortSignal
-}
-
-interface Opening extends Terms {
-  readonly shell: Shell
-  readonly place: JoinedProfile
-}
-
-async function openAt(daemon: SessionDaemon, opening: Opening): Promise<OpenedSession> {
-  const { shell, place, credit, maxAgeSeconds, wrapStore = (store) => store } = opening
-  try {
-    const keys = await shell.profile.readKeys()
-    const { identity, formerBoxKeys, formerKeys = [], warning } = keys
-    if (warning) shell.output.warn(warning.message)
-    const { url, brokerKey, meshId } = place.membership
-    const keyEpochs = await openProfileKeyEpochs(shell.profile, keys, meshId)
-    const store = new TickStore(wrapStore(await openFileStore(join(shell.profile.folder, 'messages'))))
-    const online = Promise.withResolvers<Durability>()
-    const distrusted = Promise.withResolvers<never>()
-    distrusted.promise.catch(() => undefined) // single calls await it
-    const news = peerEventReporter(shell.output, place.contacts)
-    const onEvent = (event: PeerEvent) => {
-      if (event.type === 'connected') online.resolve(event.durability)
-      if (event.type === 'disconnected' && event.code === 'certificate_untrusted')
-        distrusted.reject(certificateUntrusted(event.reason ?? 'unknown'))
-      if (event.type === 'addresses') void noteCell(shell, event.cell)
-      news(event)
-    }
-    const peer = await openPeer({
-      ...{
-        url: (await shell.profile.readFirstUrl()) ?? url,
-        brokerKey,
-        meshId,
-        identity,
-        formerBoxKeys,
-        formerKeys,
-        store,
-        keyEpochs,
-        onEvent,
-      },
-      ...(credit === undefined ? {} : { credit }),
-      ...(maxAgeSeconds === undefined ? {} : { maxAgeSeconds }),
-    })
-    const confirmations = confirmationsOf(peer)
-    sentLogOf(peer) // before the first report arrives
-    const status = await shell.profile.readStatus()
-    if (status) peer.setStatus(status)
-    const calls = callsOf(peer, {
-      ticks: store,
-      online: online.promise,
-      rotate: {
-        boxKey: () => rotateBoxKey(shell.profile, peer),
-        identity: () => rotateIdentity(shell.profile, peer),
-      },
-      receiveFile: (message, folder) => receiveFile(shell, message, folder),
-      withStateOf: async (group, use) => withStateAt(shell, { ...(await meshPlaceOf(shell)), group }, use),
-    })
-    daemon.serve(calls)
-    return {
-      ...place,
-      peer,
-      calls,
-      failed: failureOf(peer),
-      distrusted: distrusted.promise,
-      [Symbol.asyncDispose]: () => end({ daemon, peer, keyEpochs, confirmations }),
-    }
-  } catch (error) {
-    await daemon.release()
-    throw error
-  }
-}
-
-/** Stores the cell's addresses for HTTP commands and invites; the peer has its own copy. */
-async function noteCell({ profile, output }: Shell, cell: readonly string[]): Promise<void> {
-  await profile.writeCell(cell).catch((error: Error) => output.warn(error.message))
-}
-
-function failureOf(peer: Peer): Promise<never> {
-  const failed = peer.closed.then((error) => {
-    throw error ?? new OperatingError('closed', 'This peer was closed.')
-  })
-  failed.catch(() => undefined) // the waiting caller reports the error
-  return failed
-}
-
-interface OpenResources {
-  readonly daemon: SessionDaemon
-  readonly peer: Peer
-  readonly keyEpochs: StoredKeyEpochs
-  readonly confirmations: Confirmations
-}
-
-async function end({ daemon, peer, keyEpochs, confirmations }: OpenResources): Promise<void> {
-  const graceMs = (done: Promise<unknown>) => Promise.race([done, delay(GRACE_MS, undefined, { ref: false })])
-  await graceMs(daemon.endCalls())
-  if (peer.isOnline) await graceMs(confirmations.stored()) // otherwise, the next command would send them
-  await peer.close() // closing rejects pending calls
-  await keyEpochs.close().finally(() => daemon.release())
-}
-
-interface JoinedProfile {
+export interface JoinedProfile {
   readonly membership: Membership
   readonly contacts: Contacts
 }
@@ -252,33 +324,4 @@ interface JoinedProfile {
 export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfile> {
   const membership = await profile.readMembership()
   return { membership, contacts: await Contacts.read(profile.contactsFile) }
-}
-
-/**
- * Rotates the box key, which is on disk before anyone can seal to it. A repeated call continues with the same key.
- * @returns its epoch
- * @throws the errors of `Peer.lookup`, `Peer.rotateBoxKey` and writing the key file
- */
-export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number> {
-  const published = await peer.lookupKey(peer.key)
-  const { next, file } = beginBoxKeyRotation(await profile.readKeyFile(), published)
-  await profile.replaceKeys(file)
-  await peer.rotateBoxKey(next)
-  await profile.replaceKeys(completeBoxKeyRotation(file, next, Date.now()))
-  return next.epoch
-}
-
-/**
- * Rotates the identity key, which is in its own file until the broker has accepted it. A repeated call continues with
- * the same identity.
- * @throws the errors of `Peer.lookup`, `Peer.rotateIdentity` and writing the key file
- */
-export async function rotateIdentity(profile: Profile, peer: Peer): Promise<PeerKey> {
-  const { boxEpoch } = await peer.lookupKey(peer.key)
-  const file =
-    (await profile.findNextKeys()) ?? beginIdentityRotation(await profile.readKeyFile(), boxEpoch, Date.now())
-  await profile.writeNextKeys(file)
-  await peer.rotateIdentity(file.identity)
-  await profile.promoteNextKeys()
-  return file.identity.signing.publicKey
 }

@@ -41,7 +41,7 @@ export interface TrackedSendResult extends WaitResult {
   readonly isDuplicate: boolean
 }
 
-interface SentQuery {
+export interface SentQuery {
   readonly to?: PeerKey
   readonly limit?: number
   /** Only this message, which the log need not have. */

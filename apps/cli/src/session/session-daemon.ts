@@ -1,7 +1,8 @@
 /**
- * Shares a profile's session between commands. A key has only one session, so a second command would end the session of
- * the first. Instead, the first one executes the others' calls through a Unix socket in the profile's folder (0700),
- * which only the holder of a lock creates or removes.
+ * Shares the connection of a profile's own key between commands. A key has only one connection, so a second command
+ * would end the connection of the first. Instead, the first one executes the others' calls through a Unix socket in the
+ * profile's folder (0700), which only the holder of a lock creates or removes. Of the profile's sessions, the host holds
+ * this lock (docs/adr/0013-sessions.md).
  */
 import { rename, rm } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
@@ -30,9 +31,21 @@ export interface SessionDaemon {
  * `profile_path_too_long`
  */
 export async function startSessionDaemon(profile: Profile): Promise<SessionDaemon | null> {
-  const path = socketPath(profile)
+  socketPath(profile)
   const lock = await lockSession(profile)
-  if (!lock) return null
+  return lock && serveUnder(profile, lock)
+}
+
+/**
+ * Starts the daemon in the host of the profile's sessions, which holds the lock. @throws OperatingError
+ * `profile_unwritable`, `profile_path_too_long`
+ */
+export function startHostDaemon(profile: Profile): Promise<SessionDaemon> {
+  return serveUnder(profile, { release: async () => undefined })
+}
+
+async function serveUnder(profile: Profile, lock: StoreLock): Promise<SessionDaemon> {
+  const path = socketPath(profile)
   const ready = Promise.withResolvers<PeerCalls>()
   ready.promise.catch(() => undefined) // each call reports the error
   const server = createServer((request, response) => void respond(request, response, ready.promise))
@@ -133,20 +146,24 @@ type Reply = { readonly result: unknown } | { readonly error: { code: string; me
 async function respond(request: IncomingMessage, response: ServerResponse, ready: Promise<PeerCalls>): Promise<void> {
   response.setHeader('Connection', 'close')
   if (request.method !== 'POST') return void response.end()
-  response.end(JSON.stringify(await resultOf(request, ready)))
+  const gone = new AbortController()
+  response.on('close', () => gone.abort())
+  response.end(JSON.stringify(await resultOf(request, ready, gone.signal)))
 }
 
-async function resultOf(request: IncomingMessage, ready: Promise<PeerCalls>): Promise<Reply> {
+type AnyCall = (params: unknown, gone: AbortSignal) => Promise<unknown>
+
+async function resultOf(request: IncomingMessage, ready: Promise<PeerCalls>, gone: AbortSignal): Promise<Reply> {
   try {
     const params = await textOf(request)
     const calls = await ready
-    const call = calls[request.url!.slice(1) as Method] as ((params: unknown) => Promise<unknown>) | undefined
+    const call = calls[request.url!.slice(1) as Method] as AnyCall | undefined
     if (!call)
       throw new OperatingError(
         'daemon_version',
         'The command that uses the session of this profile is another version of sealpost.',
       )
-    return { result: await call(JSON.parse(params)) }
+    return { result: await call(JSON.parse(params), gone) }
   } catch (error) {
     const { code = 'internal', message } = error as { code?: string; message: string }
     return { error: { code, message, isRetryable: error instanceof SealpostError && error.isRetryable } }

@@ -65,23 +65,25 @@ test('two chats lose and duplicate nothing while the broker is killed and restar
   }
 })
 
-test('lines typed while the broker is down are sent once and in order with the next command', async () => {
-  expect((await machine.run(['send', 'bob', 'first'])).code).toBe(0)
+test('lines typed while the broker is down are sent once and in order by the next process of the session', async () => {
+  const say = (stdin: string) => machine.run(['chat', 'bob', '--timeout', '1s', '--as', 'desk'], { stdin })
+  expect((await say('first\n')).code).toBe(0)
   await up.process.interrupt()
-  const chat = await machine.run(['chat', 'bob', '--timeout', '1s'], { stdin: 'second\nthird\n' })
+  const chat = await say('second\nthird\n')
   expect(chat).toMatchObject({ code: 124, stderr: expect.stringContaining('2 of your messages') })
   up = await startUp(machine)
-  expect((await machine.run(['send', 'bob', 'fourth'])).code).toBe(0)
+  expect((await say('fourth\n')).code).toBe(0)
   const bob = machine.start(['listen', '--json', '--profile', 'bob'])
   await bob.until('he heard the last one', (listener) => textsOf(listener).includes('fourth'))
   expect((await bob.interrupt()).code).toBe(130)
   expect(textsOf(bob)).toEqual(['first', 'second', 'third', 'fourth'])
 })
 
-test('a listener waits for a short command of its profile', async () => {
+test('a listener receives messages to the member once a short command of its profile has ended', async () => {
   const passing = await startSessionDaemon(new Profile({ home: machine.environment.SEALPOST_HOME! }, 'bob'))
-  const bob = machine.start(['listen', '--profile', 'bob'])
-  await bob.until('it waits', ({ stderr }) => stderr.includes('waiting for another command'))
-  await passing!.release()
+  const bob = machine.start(['listen', '--json', '--profile', 'bob'])
   await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
+  expect((await machine.run(['send', 'bob', 'to any session'])).code).toBe(0)
+  await passing!.release()
+  await bob.until('it heard the message', (listener) => textsOf(listener).includes('to any session'))
 })

@@ -5,7 +5,7 @@ import { Client as ClientV1 } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport as StdioTransportV1 } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { tools } from '../mcp/serve.ts'
-import { AS_ALICE, letIn, Machine, startUp } from './cli.ts'
+import { AS_ALICE, jsonLinesOf, letIn, Machine, startUp } from './cli.ts'
 import { Agent, type Revision } from './mcp.ts'
 
 const MAIN = join(import.meta.dirname, '../main.ts')
@@ -462,18 +462,25 @@ describe('refusals', () => {
   })
 })
 
-test('while another command holds the session the agent can send, and once that command ends it can read', async () => {
+test('two agents and a listener of one profile send and receive at once, each under its own address', async () => {
   const name = await newMember()
-  const listener = machine.start(['listen', '--json', '--profile', name])
+  const listener = machine.start(['listen', '--json', '--profile', name, '--as', 'screen'])
   await listener.until('it listens', ({ stderr }) => stderr.includes('listening'))
-  await using agent = await Agent.start(machine, ['--profile', name])
-  expect((await agent.call('send_message', { to: 'bob', text: 'beside' })).isError).toBe(false)
-  const refused = await agent.call('read_inbox')
-  expect(refused).toMatchObject({ isError: true, error: { code: 'profile_in_use', isRetryable: true } })
-  await listener.interrupt()
-  await bobSends(name, 'for the agent')
-  await agent.hears('notifications/message')
-  expect(await agent.readOne()).toMatchObject({ text: 'for the agent' })
+  await using first = await Agent.start(machine, ['--profile', name, '--as', 'first'])
+  await using second = await Agent.start(machine, ['--profile', name, '--as', 'second'])
+  for (const agent of [first, second]) {
+    const sent = await agent.call('send_message', { to: `${name}/screen`, text: 'beside' })
+    expect(sent, sent.text).toMatchObject({ isError: false })
+  }
+  await listener.until('both came', ({ lines }) => lines.length === 2)
+  expect(jsonLinesOf(listener).map(({ device }) => device)).toEqual(['first', 'second'])
+  await bobSends(`${name}/second`, 'for the second')
+  await bobSends(`${name}/first`, 'for the first')
+  expect(await first.readOne()).toMatchObject({ text: 'for the first', from: { name: 'bob' } })
+  expect(await second.readOne()).toMatchObject({ text: 'for the second' })
+  expect((await first.call('list_peers', { nameContains: name })).structured.peers).toMatchObject([
+    { name, sessions: [{ label: 'first' }, { label: 'screen' }, { label: 'second' }] },
+  ])
 })
 
 test('the server ends cleanly with its client, and serves other commands of the profile meanwhile', async () => {

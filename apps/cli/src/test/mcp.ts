@@ -23,7 +23,7 @@ export interface ToolAnswer {
 interface Structured {
   readonly notice: string
   readonly messages: readonly LabelledMessage[]
-  readonly peers: readonly { readonly name: string; readonly key: string }[]
+  readonly peers: readonly { readonly name: string; readonly key: string; readonly sessions: readonly object[] }[]
   readonly envelopeId: string
   readonly groups: readonly { readonly id: string; readonly name: string; readonly members: readonly object[] }[]
   readonly answer: (LabelledContent & { readonly messageId: string | null }) | null

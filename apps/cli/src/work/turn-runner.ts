@@ -12,7 +12,7 @@ import type { FileOutcome } from '../messages/files.ts'
 import { labelOf, messageForExec, messageForPrograms } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
 import type { SavedStatus } from '../profile/profile.ts'
-import type { PeerSession } from '../session/peer-session.ts'
+import type { MemberConnection } from '../session/member-connection.ts'
 import { environmentForExec } from '../settings.ts'
 import type { Shell } from '../shell.ts'
 import { type AgentProcess, endOrphans, launchAgent, TURN_VARIABLE } from './agent-process.ts'
@@ -22,7 +22,7 @@ import type { TurnBegun, TurnLimits, TurnStep } from './turns.ts'
 
 export interface TurnRunnerOptions {
   readonly shell: Shell
-  readonly session: PeerSession
+  readonly session: MemberConnection
   readonly journal: TurnJournal
   /** The folder of the journal, for the state of threads and for long replies. */
   readonly folder: string

@@ -4,8 +4,9 @@ import { poolsOf } from '@sealpost/sdk/pools'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command, InvalidArgumentError, Option } from 'commander'
 import { escapeName } from '../output.ts'
+import type { MemberConnection } from '../session/member-connection.ts'
 import { findPool } from '../session/peer-calls.ts'
-import { openSession, type PeerSession } from '../session/peer-session.ts'
+import { openMemberPeer } from '../session/peer-session.ts'
 import { durationOption, maxAgeOption, parseInteger } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 import { AGENT_NAMES, type Agent, type AgentName, agentNameOf, agentOf } from './agents.ts'
@@ -135,8 +136,8 @@ async function work(shell: Shell, options: WorkCommandOptions, words: readonly s
 async function openWorkSession(
   shell: Shell,
   terms: { readonly credit: number; readonly maxAgeSeconds: number | undefined },
-): Promise<{ readonly session: PeerSession; readonly folder: string }> {
-  return { session: await openSession(shell, terms), folder: join(shell.profile.folder, 'work') }
+): Promise<{ readonly session: MemberConnection; readonly folder: string }> {
+  return { session: await openMemberPeer(shell, terms), folder: join(shell.profile.folder, 'work') }
 }
 
 function chosenAgent(name: AgentName, words: readonly string[]): Agent {
@@ -163,7 +164,7 @@ function limitsOf(options: WorkCommandOptions, agent: Agent): TurnLimits {
   }
 }
 
-async function joinPools({ peer }: PeerSession, words: readonly string[], credit: number): Promise<void> {
+async function joinPools({ peer }: MemberConnection, words: readonly string[], credit: number): Promise<void> {
   if (words.length === 0) return
   const pools = await poolsOf(peer).list()
   for (const word of words) await findPool(pools, word).join({ credit })

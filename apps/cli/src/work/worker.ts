@@ -72,7 +72,7 @@ export class Worker {
     while (!signal.aborted) {
       const next = await abortable(nextMessage(session.peer), signal).catch(() => null) // the reason is thrown at the end
       if (!next?.value) break
-      if (!(await takeGroupLeave(this.#options.shell, session.peer, next.value))) this.#take(next.value)
+      if (!(await takeGroupLeave(this.#options.shell, next.value))) this.#take(next.value)
     }
     if (this.#options.shell.signal.aborted && this.#runner.runningCount > 0)
       this.#options.shell.output.info('waiting for the running turns to end; press Ctrl-C again to kill them')
@@ -109,7 +109,7 @@ export class Worker {
   async #itemOf(message: Message): Promise<WorkItem | null> {
     const { shell, files } = this.#options
     await this.#names.learn(message.user)
-    const outcome = await this.#saved.receive(shell, message, files)
+    const outcome = await this.#saved.receive(shell, message, { folder: files })
     const id = idOf(message)
     if (outcome.name === 'later') message.retry(retryPause(message))
     else if (outcome.name === 'lost') await this.#reject({ message, id, outcome }, FILE_LOST)

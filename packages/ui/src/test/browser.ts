@@ -59,7 +59,9 @@ export class Person {
   }
 
   row(name: string): Locator {
-    return this.page.getByRole('navigation', { name: 'Members' }).getByRole('button', { name })
+    // Not the sessions of the member, which are named `name/label`.
+    const own = new RegExp(`^${RegExp.escape(name)}(?!/)`)
+    return this.page.getByRole('navigation', { name: 'Members' }).getByRole('button', { name: own })
   }
 
   async say(text: string): Promise<void> {

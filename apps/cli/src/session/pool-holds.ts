@@ -1,0 +1,63 @@
+/** Joins pools for one session: through the host's daemon, with the profile's own key, which is the member of the pool. */
+import { setTimeout as delay } from 'node:timers/promises'
+import type { PoolId } from '@sealpost/sdk'
+import type { MemberSession } from '@sealpost/sdk/sessions'
+import { abortable, type Shell } from '../shell.ts'
+import { findPool } from './peer-calls.ts'
+import { callPeer, NO_LIMIT_MS } from './peer-session.ts'
+
+const HOLD_EVERY_MS = 100
+
+export class PoolHolds {
+  readonly #shell: Shell
+  readonly #session: MemberSession
+  readonly #held = new Map<PoolId, AbortController>()
+
+  constructor(shell: Shell, session: MemberSession) {
+    this.#shell = shell
+    this.#session = session
+  }
+
+  /** Joins the pools of these names or ids until the command ends. @throws the errors of `findPool` and `join` */
+  async joinAll(words: readonly string[]): Promise<void> {
+    if (words.length === 0) return
+    const pools = await callPeer(this.#shell, { method: 'pools', params: null })
+    for (const { id } of words.map((word) => findPool(pools, word))) await this.join(id)
+  }
+
+  /** Gives this session one message of the pool at a time, until `leave`. @throws the errors of `Pool.join` */
+  async join(pool: PoolId): Promise<void> {
+    if (this.#held.has(pool)) return
+    const held = new AbortController()
+    this.#held.set(pool, held)
+    this.#session.takePools([...this.#held.keys()])
+    try {
+      await callPeer(this.#shell, { method: 'joinPool', params: { pool } })
+    } catch (error) {
+      this.leave(pool)
+      throw error
+    }
+    void this.#hold(pool, AbortSignal.any([held.signal, this.#shell.signal]))
+  }
+
+  leave(pool: PoolId): void {
+    this.#held.get(pool)?.abort()
+    this.#held.delete(pool)
+    this.#session.takePools([...this.#held.keys()])
+  }
+
+  /** Holds the pool at one host after another. */
+  async #hold(pool: PoolId, signal: AbortSignal): Promise<void> {
+    const shell = { ...this.#shell, signal }
+    while (!signal.aborted) {
+      const held = callPeer(shell, { method: 'holdPool', params: { pool }, withinMs: NO_LIMIT_MS })
+      const code = await held.then(
+        () => null,
+        (error: Error & { code?: string }) => error.code,
+      )
+      if (code === 'not_in_pool' || code === 'unknown_pool')
+        return this.#shell.output.warn(`receives no more messages of the pool ${pool} (${code})`)
+      await abortable(delay(HOLD_EVERY_MS, undefined, { ref: false }), signal).catch(() => undefined)
+    }
+  }
+}
