@@ -46,6 +46,7 @@ test('after any write, the next process sends the message exactly once', async (
   await (await first.send('k', 'once')).receipt
   await first.peer.close()
   await recipient.lookupKey(recipient.key) // follows all deliveries
+  expect(recorder.states.length).toBeGreaterThan(2)
   for (const records of [new Map<string, StoreRecord>(), ...recorder.states]) {
     const before = received.length
     const next = await open(new MemoryStore(records))

@@ -174,6 +174,7 @@ describe('a broker', () => {
     for (let n = 0; n < 20; n++) await send(requestOf({ sender: n % 2 === 0 ? SENDER : random(32) }))
     const taken = (await Promise.all([1, 2, 3, 4, 5, 6].map(() => take(4)))).flat()
     expect(new Set(idsOf(taken)).size).toBe(taken.length)
+    expect(taken).toHaveLength(2 + 10) // the first call takes two rows of the lane, and the others of the lane wait
   })
 
   test('stores decisions, of which the first one counts', async () => {
