@@ -1,22 +1,15 @@
 /**
- * Sends what applications store with `sealpost.send` in their own transactions (docs/adr/0014-transactional-send.md). A notification of the commit starts a round, which takes due rows, verifies their
- * signatures, sends the envelopes as sessions that only send, and stores the decisions. An envelope whose outcome is
- * unknown is sent again under the same id, and the ledger recognizes it.
+ * Sends what applications store with `sealpost.send` in their own transactions (docs/adr/0014-transactional-send.md). A
+ * notification of the commit starts a round, which takes due rows, verifies their signatures, sends the envelopes as
+ * sessions that only send, and stores the decisions. An envelope whose outcome is unknown is sent again under the same
+ * id, and the ledger recognizes it.
  */
 import type { WatchedChannel } from '@sealpost/bus/postgres'
 import type { Driver } from '@sealpost/driver'
 import { type PreparedSend, readPreparedSend } from '@sealpost/identity'
 import { NativeSignatures } from '@sealpost/identity/native-signatures'
 import type { Database } from '@sealpost/pg'
-import {
-  type FrameOf,
-  type Member,
-  NO_THREAD,
-  PRIORITIES,
-  readMarking,
-  refusal,
-  type SendTerms,
-} from '@sealpost/protocol'
+import { type FrameOf, PRIORITIES, readMarking, refusal, type SendTerms } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
 import { type Millis, OperatingError } from '@sealpost/std'
 import {
@@ -30,7 +23,7 @@ import {
   takePreparedSends,
 } from '@sealpost/store'
 import type { Config } from '../config/config.ts'
-import { type EnvelopeOutcome, sendOnce } from '../http/mailbox/send.ts'
+import { type EnvelopeOutcome, sendOnce, TERMS_DEFAULTS, withHeads } from '../http/mailbox/send.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 
@@ -81,7 +74,7 @@ class PreparedSends {
   readonly #parts: Parts
   readonly #dedupeMs: Millis
   readonly #signatures = new NativeSignatures()
-  readonly #counts = { stored: 0, refused: 0, inDoubt: 0, retried: 0 }
+  readonly #counts = { stored: 0, refused: 0, in_doubt: 0, queued: 0 }
   #backlog: PreparedBacklog = EMPTY
   #timer: ReturnType<typeof setTimeout> | undefined
   #running: Promise<void> | null = null
@@ -154,8 +147,9 @@ class PreparedSends {
     for (const [i, row] of taken.entries()) {
       if (i > 0 && i % BREATH_EVERY === 0) await new Promise(setImmediate)
       const send = readPreparedSend(row.request, this.#signatures)
-      const code = send ? this.#refusalOf(row) : 'signature_invalid'
-      if (!send || code) decisions.push(refused(row, code ?? 'signature_invalid'))
+      const code = this.#refusalOf(row)
+      if (!send) decisions.push(refused(row, 'signature_invalid'))
+      else if (code) decisions.push(refused(row, code))
       else {
         const name = `${send.meshId}/${send.sender}`
         bySender.set(name, [...(bySender.get(name) ?? []), { row, send }])
@@ -178,19 +172,14 @@ class PreparedSends {
     const { driver, queue } = this.#parts
     const [{ send }] = verified as [VerifiedSend]
     const [member] = await queue.findMembers(send.meshId, [send.sender])
-    const code = memberRefusal(member)
-    if (code || !member) return verified.map(({ row }) => refused(row, code ?? 'unknown_sender'))
+    if (!member || member.isRevoked)
+      return verified.map(({ row }) => refused(row, member ? 'revoked' : 'unknown_sender'))
     const outcomes = await sendOnce(driver, { ...member, sessionEpoch: 0, consent: null }, frameOf(verified))
     return inLanes(verified, outcomes)
   }
 
   #count(decisions: readonly PreparedDecision[]): void {
-    for (const { status } of decisions) {
-      if (status === 'stored') this.#counts.stored += 1
-      else if (status === 'refused') this.#counts.refused += 1
-      else if (status === 'in_doubt') this.#counts.inDoubt += 1
-      else this.#counts.retried += 1
-    }
+    for (const { status } of decisions) this.#counts[status] += 1
   }
 
   #observe(): void {
@@ -198,8 +187,8 @@ class PreparedSends {
     this.#parts.metrics.count({
       prepared_stored: ['prepared sends whose envelope is stored', () => counts.stored],
       prepared_refused: ['prepared sends that were refused', () => counts.refused],
-      prepared_in_doubt: ['prepared sends given up although their envelope may be stored', () => counts.inDoubt],
-      prepared_retried: ['attempts at prepared sends that are repeated later', () => counts.retried],
+      prepared_in_doubt: ['prepared sends given up although their envelope may be stored', () => counts.in_doubt],
+      prepared_retried: ['attempts at prepared sends that are repeated later', () => counts.queued],
     })
     this.#parts.metrics.show({
       prepared_waiting: ['prepared sends that waited when this broker last looked', () => this.#backlog.waiting],
@@ -216,37 +205,23 @@ interface VerifiedSend {
   readonly send: PreparedSend
 }
 
-function memberRefusal(member: Member | undefined): string | null {
-  if (!member) return 'unknown_sender'
-  return member.isRevoked ? 'revoked' : null
-}
-
 /** A final refusal. If an earlier attempt may have stored the envelope, the refusal is inconclusive. */
 function refused({ id, doubtMs }: TakenSend, code: string): PreparedDecision {
   return doubtMs === null ? { id, status: 'refused', code } : { id, status: 'in_doubt', code: 'maybe_sent' }
 }
 
 function frameOf(verified: readonly VerifiedSend[]): FrameOf<'sendWith'> {
-  const lanes = new Set<string>()
-  const envelopes = verified.map(({ send }) => {
-    const { recipient, envelopeId, ttlSeconds, envelope } = send
-    const isHead = !lanes.has(laneOf(send))
-    lanes.add(laneOf(send))
-    return {
-      send: { recipient, priority: PRIORITIES[send.priority]!, envelopeId, isHead, ttlSeconds, envelope },
-      terms: termsOf(send),
-    }
+  const sends = verified.map(({ send: { recipient, priority, envelopeId, ttlSeconds, envelope } }) => {
+    return { recipient, priority: PRIORITIES[priority]!, envelopeId, isHead: false, ttlSeconds, envelope }
   })
+  const envelopes = withHeads(sends).map((send, i) => ({ send, terms: termsOf(verified[i]!.send) }))
   return { type: 'sendWith', envelopes }
 }
 
 function termsOf({ terms, notBeforeMs }: PreparedSend): SendTerms {
   const marking = readMarking(terms)
-  const stored = marking?.kind === 'terms' ? marking.terms : NEUTRAL
-  return { ...stored, notBeforeMs, ifOnline: false }
+  return { ...TERMS_DEFAULTS, ...(marking?.kind === 'terms' ? marking.terms : {}), notBeforeMs }
 }
-
-const NEUTRAL = { receipts: 'none', thread: NO_THREAD, hops: 0, noAutoReply: false } as const
 
 const laneOf = ({ recipient, priority }: PreparedSend): string => `${recipient}/${priority}`
 

@@ -22,7 +22,7 @@ type SendItem = FrameOf<'send'>['envelopes'][number]
 type Fields = Readonly<Record<string, unknown>>
 
 export const ENVELOPE_DEFAULTS = { priority: 'next', ttlSeconds: 0 } as const
-const TERMS_DEFAULTS: SendTerms = {
+export const TERMS_DEFAULTS: SendTerms = {
   notBeforeMs: 0,
   receipts: 'none',
   thread: NO_THREAD,
@@ -66,7 +66,11 @@ export function readBroadcast(fields: unknown): Sending | null {
 }
 
 function headsOf(sends: readonly SendItem[]): SendItem[] | null {
-  if (new Set(sends.map(({ envelopeId }) => envelopeId)).size < sends.length) return null
+  return new Set(sends.map(({ envelopeId }) => envelopeId)).size < sends.length ? null : withHeads(sends)
+}
+
+/** Marks the first envelope of each lane as its head. */
+export function withHeads(sends: readonly SendItem[]): SendItem[] {
   const lanes = new Set<string>()
   return sends.map((send) => {
     const lane = send.recipient + send.priority
