@@ -21,14 +21,11 @@ export async function takePreparedSends(
   { rowsMax, leaseMs }: { readonly rowsMax: number; readonly leaseMs: Millis },
 ): Promise<TakenSend[]> {
   const rows = await db.run(
-    (sql) => sql<(Omit<TakenSend, 'request' | 'doubtMs'> & { request: Uint8Array; doubtSeconds: number | null })[]>`
-      select id, request, attempts, doubt_seconds as "doubtSeconds", is_expired as "isExpired"
+    (sql) => sql<TakenSend[]>`
+      select id, request, attempts, doubt_seconds * 1000 as "doubtMs", is_expired as "isExpired"
       from take_prepared_sends(${rowsMax}::int, ${leaseMs}::float8 * interval '1 millisecond') order by id`,
   )
-  return rows.map(({ doubtSeconds, ...row }) => ({
-    ...row,
-    doubtMs: doubtSeconds === null ? null : doubtSeconds * 1000,
-  }))
+  return [...rows]
 }
 
 export type PreparedDecision =
