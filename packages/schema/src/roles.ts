@@ -1,8 +1,9 @@
 /**
  * Defines the privileges of the database roles, which have no logins of their own: `_owner` runs migrations, `_broker`
  * is for brokers, `_admin` is for `sealpost dead` and for enrolling first members, `_monitor` may count rows, `_backup`
- * may read everything, `_sender` is for applications that store prepared sends. A login becomes a member of one of them. So a compromised broker can't change a stored envelope
- * or its sender, read the envelopes of dead letters, drop, truncate or alter a table, or reset a sequence.
+ * may read everything, `_sender` is for applications that store prepared sends. A login becomes a member of one of
+ * them. So a compromised broker can't change a stored envelope or its sender, read the envelopes of dead letters, drop,
+ * truncate or alter a table, or reset a sequence.
  *
  * An embedded server needs no roles: the user who runs it owns its files anyway, and one of them contains the password
  * of its only account.
@@ -113,7 +114,7 @@ const SENDER_FUNCTIONS = ['sealpost.send(bytea)', 'sealpost.sent_status(uuid)']
 /** The function that leases prepared sends to a broker. */
 const TAKE_PREPARED = 'take_prepared_sends(integer, interval)'
 
-const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup', 'sender'] as const
+export const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup', 'sender'] as const
 
 /**
  * Returns the statements that create or update the roles. Run them in the database as a superuser after every

@@ -2,6 +2,7 @@
 import { type Database, type DatabaseOptions, openDatabase } from '@sealpost/pg'
 import { copyDatabase, type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { afterAll, inject } from 'vitest'
+import { ROLES } from '../roles.ts'
 import { loginUrls } from './roles.ts'
 
 declare module 'vitest' {
@@ -22,9 +23,7 @@ export function scratchDatabase(): Promise<ScratchDatabase> {
  */
 export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<typeof loginUrls>> {
   const { template, prefix } = inject('sealpostTestRoles')
-  const roles = ['owner', 'broker', 'admin', 'monitor', 'backup', 'sender']
-    .map((name) => `${prefix}_${name}`)
-    .join(', ')
+  const roles = ROLES.map((name) => `${prefix}_${name}`).join(', ')
   const scratch = await copyDatabase(
     template,
     (name) =>

@@ -2,29 +2,24 @@
 import { randomBytes } from 'node:crypto'
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
-import { roleStatements } from '../roles.ts'
+import { ROLES, roleStatements } from '../roles.ts'
 
-export interface RoleLogins {
+/** The URLs of the database for each role. */
+type LoginUrls = Readonly<Record<(typeof ROLES)[number], string>>
+
+export interface RoleLogins extends LoginUrls {
   readonly prefix: string
-  /** The URLs of the database for each role. */
-  readonly owner: string
-  readonly broker: string
-  readonly admin: string
-  readonly monitor: string
-  readonly backup: string
-  readonly sender: string
   /** Drops the roles. Call once all connections are closed, but while the database exists. */
   drop(): Promise<void>
 }
 
 export async function loginsOf(url: string): Promise<RoleLogins> {
   const prefix = `sealpost_${randomBytes(6).toString('hex')}`
-  const names = ['owner', 'broker', 'admin', 'monitor', 'backup', 'sender'] as const
   await onDatabase(url, [
     ...roleStatements(prefix),
-    ...names.map((name) => `create role ${prefix}_${name}_login login password '${prefix}' in role ${prefix}_${name}`),
+    ...ROLES.map((name) => `create role ${prefix}_${name}_login login password '${prefix}' in role ${prefix}_${name}`),
   ])
-  const roles = names.flatMap((name) => [`${prefix}_${name}_login`, `${prefix}_${name}`])
+  const roles = ROLES.flatMap((name) => [`${prefix}_${name}_login`, `${prefix}_${name}`])
   const drop = () =>
     onDatabase(url, [
       `grant ${prefix}_owner to current_user`,
@@ -35,17 +30,14 @@ export async function loginsOf(url: string): Promise<RoleLogins> {
 }
 
 /** Returns a database's URLs for the logins that `loginsOf` created under this prefix. */
-export function loginUrls(url: string, prefix: string) {
+export function loginUrls(url: string, prefix: string): LoginUrls {
   const as = (name: string) => {
     const its = new URL(url)
     its.username = `${prefix}_${name}_login`
     its.password = prefix
     return its.href
   }
-  return {
-    ...{ owner: as('owner'), broker: as('broker'), admin: as('admin'), monitor: as('monitor') },
-    ...{ backup: as('backup'), sender: as('sender') },
-  }
+  return Object.fromEntries(ROLES.map((name) => [name, as(name)])) as LoginUrls
 }
 
 async function onDatabase(url: string, statements: readonly string[]): Promise<void> {
