@@ -89,6 +89,7 @@ export const voucherKeySql: SQL = sql.raw('substring(d.statement from 21 for 32)
 export const dependentsSql = (meshId: SQL): SQL => sql`
   select d.peer_no from ${device} d join named on d.person = coalesce(named.person, named.peer_no)
   where d.mesh_id = ${meshId} and (named.person is null or ${voucherKeySql} = named.peer_key)`
+
 /** What the database compares of a name. */
 interface NameKeys {
   readonly skeleton: string
@@ -233,7 +234,8 @@ export interface RevokedPeer {
 }
 
 /**
- * Revokes members with their devices, devices with those that they vouched for, and invites, on behalf of an admin or, to leave, of the member itself.
+ * Revokes members with their devices, devices with those that they vouched for, and invites, on behalf of an admin or,
+ * to leave, of the member itself.
  * @returns the keys that are or were members; null if the caller has no permission, in which case nothing changes
  */
 export async function revokeMembers(

@@ -323,7 +323,8 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
 }
 
 /**
- * Revokes a member, and its devices or those that it vouched for. Keeps the rows, so that the keys can't be enrolled again.
+ * Revokes a member, and its devices or those that it vouched for. Keeps the rows, so that the keys can't be enrolled
+ * again.
  * @returns the peers whose connections must end; empty if the member does not exist
  */
 export function revokePeer(

@@ -93,15 +93,13 @@ export class SentMessages {
 const UNKNOWN = {
   status: 'unknown' as const,
   failedAttempts: 0,
-  ...{
-    recipient: null,
-    enqueuedAtMs: null,
-    expiresAtMs: null,
-    dueAtMs: null,
-    death: null,
-    diedAtMs: null,
-    presence: null,
-  },
+  recipient: null,
+  enqueuedAtMs: null,
+  expiresAtMs: null,
+  dueAtMs: null,
+  death: null,
+  diedAtMs: null,
+  presence: null,
 }
 
 /** Resolves when the other shards have had time to report who is online. */
