@@ -118,6 +118,16 @@ const allPorts = new WeakMap<Peer, PeerPorts>()
 /** Returns the internals, which contain the identity key and thus are in no property of a peer. @internal */
 export const portsOf = (peer: Peer): PeerPorts => allPorts.get(peer)!
 
+/** Returns a function that makes an addition to each peer once. @internal */
+export function oncePerPeer<T extends object>(make: (ports: PeerPorts) => T): (peer: Peer) => T {
+  const made = new WeakMap<Peer, T>()
+  return (peer) => {
+    const addition = made.get(peer) ?? make(portsOf(peer))
+    made.set(peer, addition)
+    return addition
+  }
+}
+
 /**
  * A peer of a mesh. Functions of other entries add to it: `groupsOf` (`@sealpost/sdk/groups`), `poolsOf`
  * (`@sealpost/sdk/pools`) and `usersOf` (`@sealpost/sdk/users`).

@@ -11,7 +11,7 @@ import { MemberList, MemberLists, StatementCache } from '../groups/member-lists.
 import { bytesOf, type Message } from '../inbox/message.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
-import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
+import { oncePerPeer, type Peer, type PeerPorts, portsOf } from '../peer.ts'
 import { type AddedPart, type AddedPartPorts, NO_FRAMES, type PeerEvent } from '../ports.ts'
 import { PoolJoins, PoolSender, unknownPool } from './pool-sender.ts'
 
@@ -112,7 +112,10 @@ export interface PoolRequestOptions extends Omit<PoolSendOptions, 'notBefore'> {
 
 const REQUEST_TIMEOUT_MS = 30_000
 const CREDIT_MAX = 0xffff
-const clients = new WeakMap<PeerEngine, PoolClient>()
+
+const clientFor = oncePerPeer(({ meshId, tell }) =>
+  tell((engine) => engine.add((its) => new PoolClient(readerFor(meshId), its))),
+)
 
 /**
  * Returns the pools of the mesh.
@@ -120,11 +123,7 @@ const clients = new WeakMap<PeerEngine, PoolClient>()
  */
 export function poolsOf(peer: Peer): Pools {
   const ports = portsOf(peer)
-  const client = ports.tell((engine) => {
-    const client = clients.get(engine) ?? engine.add((its) => new PoolClient(readerFor(ports.meshId), its))
-    clients.set(engine, client)
-    return client
-  })
+  const client = clientFor(peer)
   return new Pools(ports, (happened) => ports.tell((engine) => happened(client, engine)))
 }
 

@@ -8,20 +8,16 @@
 import { type ConfirmedOutcome, contentHash, type Note, signConfirmation } from '@sealpost/identity'
 import type { PeerEngine } from '../engine.ts'
 import type { Message } from '../inbox/message.ts'
-import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
+import { oncePerPeer, type Peer, type PeerPorts } from '../peer.ts'
 
-const known = new WeakMap<Peer, Confirmations>()
+const confirmationsFor = oncePerPeer((ports) => new Confirmations(ports))
 
 /**
  * Makes this peer confirm messages from now on. Call it as soon as the peer is open.
  * @example const confirmations = confirmationsOf(peer)
  */
 export function confirmationsOf(peer: Peer): Confirmations {
-  const before = known.get(peer)
-  if (before) return before
-  const confirmations = new Confirmations(portsOf(peer))
-  known.set(peer, confirmations)
-  return confirmations
+  return confirmationsFor(peer)
 }
 
 export class Confirmations {

@@ -10,7 +10,7 @@ import { SealpostError } from '../errors.ts'
 import type { DeliveryReceipt } from '../inbox/inbox.ts'
 import { bytesOf, type Message, type SenderUser } from '../inbox/message.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
-import { type Enqueued, type Peer, type PeerPorts, portsOf } from '../peer.ts'
+import { type Enqueued, oncePerPeer, type Peer, type PeerPorts } from '../peer.ts'
 import type { PeerEvent } from '../ports.ts'
 import type { SentRecord } from '../stores/store.ts'
 import { askBroker, type MessageWhereabouts } from './ask-broker.ts'
@@ -51,18 +51,14 @@ export interface SentFilter {
 /** The number of messages that a log keeps. */
 const KEPT_MAX = 500
 
-const logs = new WeakMap<Peer, SentLog>()
+const logFor = oncePerPeer((ports) => new SentLog(ports))
 
 /**
  * Returns the log of a peer's sent messages. Call it as soon as the peer is open: reports that arrive before are lost.
  * @example const sent = sentLogOf(peer)
  */
 export function sentLogOf(peer: Peer): SentLog {
-  const before = logs.get(peer)
-  if (before) return before
-  const log = new SentLog(portsOf(peer))
-  logs.set(peer, log)
-  return log
+  return logFor(peer)
 }
 
 interface Waiter {
