@@ -193,8 +193,7 @@ export interface PeerRequest extends OutgoingTerms {
   readonly refused: (error: SealpostError) => void
 }
 
-interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'> {
-  readonly isFrom: PeerRequest['isFrom'] | undefined
+interface OpenPeerRequest extends Required<Pick<PeerRequest, 'isFrom' | 'replied' | 'refused'>> {
   readonly deadlineMs: Millis
   /** Null until the request is sealed. */
   envelopeId: EnvelopeId | null
@@ -219,9 +218,10 @@ export class PeerRequests {
   }
 
   /** Begins a request. Returns the message to post. */
-  begin({ timeoutMs, replied, isFrom, ...post }: PeerRequest, nowMs: Millis): OutgoingMessage {
-    const { to, refused } = post
-    const open: OpenPeerRequest = { to, isFrom, replied, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
+  begin(request: PeerRequest, nowMs: Millis): OutgoingMessage {
+    const { timeoutMs, replied, isFrom = (peer) => this.#current(post.to) === peer, ...post } = request
+    const { refused } = post
+    const open: OpenPeerRequest = { isFrom, replied, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
     this.#open.add(open)
     this.wakeAtMs = Math.min(this.wakeAtMs, open.deadlineMs)
     return {
@@ -243,8 +243,7 @@ export class PeerRequests {
   take(message: Message): boolean {
     const { inReplyTo, sender } = message
     const open = inReplyTo && this.#sealed.get(inReplyTo)
-    const isFrom = open && (open.isFrom ?? ((peer: PeerKey) => this.#current(open.to) === peer))
-    if (!isFrom || ![sender, message.user].some(isFrom)) return false
+    if (!open || ![sender, message.user].some(open.isFrom)) return false
     this.#end(open)
     open.replied(message)
     return true
