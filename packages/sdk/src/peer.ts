@@ -10,7 +10,7 @@ import { Dispatcher, type MessageHandler } from './inbox/dispatcher.ts'
 import { bytesOf, type Message } from './inbox/message.ts'
 import type { KnownKey } from './keys/key-directory.ts'
 import { type KeyEpochs, type OwnKeys, rotateBoxKey, rotateIdentity } from './keys/key-epochs.ts'
-import { postTermsOf, type Receipt, type SendOptions } from './outbox/lane.ts'
+import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from './outbox/lane.ts'
 import type { CryptoPort, EphemeralMessage, PeerCounters, PeerEvent, PresenceEntry } from './ports.ts'
 import { platformWebSocket, type WebSocketConstructor } from './ports.ts'
 import { type Status, validateStatus } from './presence/presence-client.ts'
@@ -238,20 +238,9 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * @example const { receipt } = await peer.enqueue(ben, 'written on a train')
    */
   enqueue(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Enqueued> {
-    return new Promise((resolve, refused) => {
-      const receipt = withResolvers<Receipt>()
-      receipt.promise.catch(() => undefined) // prevents an unhandled rejection
-      this.#driver.engine.enqueue({
-        ...postTermsOf(to, options),
-        body: bytesOf(body),
-        accepted: receipt.resolve,
-        refused: (error) => {
-          refused(error) // has no effect once the message is stored
-          receipt.reject(error)
-        },
-        kept: (outboxNo) => resolve({ outboxNo, receipt: receipt.promise }),
-      })
-    })
+    return enqueuedBy((reports) =>
+      this.#driver.engine.enqueue({ ...postTermsOf(to, options), body: bytesOf(body), ...reports }),
+    )
   }
 
   /**
@@ -458,6 +447,24 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     this.#first.promise.catch(() => undefined) // prevents an unhandled rejection
     this.#first.reject(error ?? new SealpostError('closed', 'This peer was closed.'))
   }
+}
+
+export type EnqueueReports = Required<Pick<OutgoingMessage, 'kept' | 'accepted' | 'refused'>>
+
+/** Resolves when the message that `post` passes to the engine is stored locally. @internal */
+export function enqueuedBy(post: (reports: EnqueueReports) => void): Promise<Enqueued> {
+  return new Promise((resolve, refused) => {
+    const receipt = withResolvers<Receipt>()
+    receipt.promise.catch(() => undefined) // prevents an unhandled rejection
+    post({
+      accepted: receipt.resolve,
+      refused: (error) => {
+        refused(error) // has no effect once the message is stored
+        receipt.reject(error)
+      },
+      kept: (outboxNo) => resolve({ outboxNo, receipt: receipt.promise }),
+    })
+  })
 }
 
 function added<T>(handlers: Set<(event: T) => void>, handler: (event: T) => void): () => void {

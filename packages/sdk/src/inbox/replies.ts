@@ -2,10 +2,9 @@
  * Replies to a message and ends it in one store write: `@sealpost/sdk/replies`. A process that dies before the write
  * leaves the message in the queue and sends nothing. A process that dies after it leaves both to the next process.
  */
-import { withResolvers } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { postTermsOf, type Receipt } from '../outbox/lane.ts'
-import { type Enqueued, type Peer, portsOf } from '../peer.ts'
+import { postTermsOf } from '../outbox/lane.ts'
+import { type Enqueued, enqueuedBy, type Peer, portsOf } from '../peer.ts'
 import { bytesOf, type Message, type ReplyOptions } from './message.ts'
 
 /**
@@ -51,23 +50,19 @@ interface FinalReply {
 function endWithReply(peer: Peer, { message, body, options, isError }: FinalReply, end: () => void): Promise<Enqueued> {
   const { isAutomatic, ...chosen } = options
   const { sender, envelopeId: inReplyTo, priority, hops, thread, state } = message
-  return new Promise((stored, refuse) => {
+  return enqueuedBy((reports) => {
     if (state !== 'open') throw new SealpostError('message_ended', 'This message has already been ended.')
     if (isAutomatic && message.noAutoReply) throw unwanted()
     const asked = { priority, ...chosen, hops: hops + 1, ...(thread === null ? {} : { thread }) }
-    const receipt = withResolvers<Receipt>()
-    receipt.promise.catch(() => undefined) // prevents an unhandled rejection
     let isRefused = false
     const post = {
       ...postTermsOf(sender, asked, { inReplyTo, ...(isError && { isError }) }),
       body: bytesOf(body),
-      accepted: receipt.resolve,
+      ...reports,
       refused: (error: SealpostError) => {
         isRefused = true
-        refuse(error) // has no effect once the reply is stored
-        receipt.reject(error)
+        reports.refused(error)
       },
-      kept: (outboxNo: number) => stored({ outboxNo, receipt: receipt.promise }),
     }
     portsOf(peer).tell((engine) => engine.enqueue(post))
     if (!isRefused) end()

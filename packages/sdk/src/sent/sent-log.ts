@@ -5,12 +5,12 @@
  */
 import { contentHash, type Note, readConfirmation } from '@sealpost/identity'
 import type { ReceiptWish } from '@sealpost/protocol'
-import { type EnvelopeId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
+import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { DeliveryReceipt } from '../inbox/inbox.ts'
 import { bytesOf, type Message, type SenderUser } from '../inbox/message.ts'
-import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
-import { type Enqueued, oncePerPeer, type Peer, type PeerPorts } from '../peer.ts'
+import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
+import { type Enqueued, type EnqueueReports, enqueuedBy, oncePerPeer, type Peer, type PeerPorts } from '../peer.ts'
 import type { PeerEvent } from '../ports.ts'
 import type { SentRecord } from '../stores/store.ts'
 import { askBroker, type MessageWhereabouts } from './ask-broker.ts'
@@ -118,18 +118,7 @@ export class SentLog {
    * @example const { receipt } = await sentLogOf(peer).enqueue(ben, 'written on a train')
    */
   enqueue(to: PeerKey, body: Uint8Array | string, options: TrackedSendOptions = {}): Promise<Enqueued> {
-    return new Promise((resolve, refused) => {
-      const receipt = withResolvers<Receipt>()
-      receipt.promise.catch(() => undefined) // prevents an unhandled rejection
-      this.#begin(to, bytesOf(body), options, {
-        kept: (outboxNo) => resolve({ outboxNo, receipt: receipt.promise }),
-        accepted: receipt.resolve,
-        refused: (error) => {
-          refused(error) // has no effect once the message is stored
-          receipt.reject(error)
-        },
-      })
-    })
+    return enqueuedBy((reports) => this.#begin(to, bytesOf(body), options, reports))
   }
 
   /**
@@ -187,7 +176,7 @@ export class SentLog {
     return () => void this.#handlers.delete(own)
   }
 
-  #begin(to: PeerKey, body: Uint8Array, options: TrackedSendOptions, told: Partial<Told> = {}): Entry {
+  #begin(to: PeerKey, body: Uint8Array, options: TrackedSendOptions, told: Partial<EnqueueReports>): Entry {
     const { receipts, confirm } = wishesOf(options)
     const note: Note | undefined = confirm && { confirm }
     const terms = postTermsOf(to, { ...options, receipts }, note)
@@ -365,8 +354,6 @@ export class SentLog {
     })
   }
 }
-
-type Told = Pick<OutgoingMessage, 'kept' | 'accepted' | 'refused'>
 
 /** Timers accept at most 2^31 - 1 ms. */
 const TIMER_MAX_MS = 2 ** 31
