@@ -23,7 +23,7 @@ import {
   revoke,
   updateConsent,
 } from './requests/requests.ts'
-import type { PeerStore, StoreRecord } from './stores/store.ts'
+import type { PeerStore, SentRecord } from './stores/store.ts'
 
 export interface ConnectOptions {
   /**
@@ -110,7 +110,7 @@ export interface PeerPorts {
   /** Called with each event, before the application. */
   readonly observers: Set<(event: PeerEvent) => void>
   /** The stored records of messages that earlier processes sent with a log. */
-  readonly sent: readonly StoreRecord[]
+  readonly sent: readonly SentRecord[]
 }
 
 const allPorts = new WeakMap<Peer, PeerPorts>()
@@ -184,7 +184,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     })
     const { signing } = identity
     const tell: PeerPorts['tell'] = (happened) => this.#driver.tell(happened)
-    const sent = store?.records.filter(({ kind }) => kind === 'sent') ?? []
+    const sent = store?.records.filter((record) => record.kind === 'sent') ?? []
     const own = { self: this.key, meshId, brokerKey, signing, crypto, tell, sent, observers: this.#observers }
     allPorts.set(this, { ...own, ask: this.#ask })
   }

@@ -83,7 +83,7 @@ export class SentLog {
   /** Use `sentLogOf` instead. @internal */
   constructor(ports: PeerPorts) {
     this.#ports = ports
-    for (const record of ports.sent) if (record.kind === 'sent') this.#adopt(record)
+    for (const record of ports.sent) this.#adopt(record)
     this.#lastNo = Math.max(Date.now() * 1000, ...this.#entries.keys())
     ports.observers.add((event) => this.#observe(event))
     ports.tell((engine) => {
@@ -95,10 +95,11 @@ export class SentLog {
     })
   }
 
-  #adopt(record: SentRecord): void {
+  #adopt(record: SentRecord): Entry {
     const entry: Entry = { record, waiters: new Set() }
     this.#entries.set(record.no, entry)
     if (record.envelopeId !== null) this.#sealed.set(record.envelopeId, entry)
+    return entry
   }
 
   /**
@@ -212,8 +213,7 @@ export class SentLog {
     const state = { state: 'sending', isSigned: false, reason: '', signer: null, sentAtMs: atMs, atMs } as const
     const named = { ...facts, user: facts.to, deviceLabel: null }
     const record: SentRecord = { kind: 'sent', no: this.#lastNo, outboxNo: 0, envelopeId: null, ...named, ...state }
-    this.#adopt(record)
-    const entry = this.#entries.get(record.no)!
+    const entry = this.#adopt(record)
     this.#keep(entry)
     if (this.#entries.size > KEPT_MAX) this.#forgetOldest()
     return entry
