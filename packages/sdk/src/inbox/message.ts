@@ -263,6 +263,7 @@ export class Message {
 
 export const bytesOf = (body: Uint8Array | string) => (typeof body === 'string' ? encoder.encode(body) : body)
 
-function unwanted(): SealpostError {
+/** @internal */
+export function unwanted(): SealpostError {
   return new SealpostError('no_auto_reply', 'The sender accepts no automatic replies.')
 }

@@ -5,7 +5,7 @@
 import { SealpostError } from '../errors.ts'
 import { postTermsOf } from '../outbox/lane.ts'
 import { type Enqueued, enqueuedBy, type Peer, portsOf } from '../peer.ts'
-import { bytesOf, type Message, type ReplyOptions } from './message.ts'
+import { bytesOf, type Message, type ReplyOptions, unwanted } from './message.ts'
 
 /**
  * Replies to a message like `Message.reply` and settles it, in one write to the peer's store. Resolves when both are
@@ -67,8 +67,4 @@ function endWithReply(peer: Peer, { message, body, options, isError }: FinalRepl
     portsOf(peer).tell((engine) => engine.enqueue(post))
     if (!isRefused) end()
   })
-}
-
-function unwanted(): SealpostError {
-  return new SealpostError('no_auto_reply', 'The sender accepts no automatic replies.')
 }
