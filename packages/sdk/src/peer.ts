@@ -86,7 +86,8 @@ export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
   readonly timeoutMs?: Millis
 }
 
-const REQUEST_TIMEOUT_MS = 30_000
+/** The default time limit of requests to peers, groups and pools. @internal */
+export const REQUEST_TIMEOUT_MS = 30_000
 
 export interface Enqueued {
   /**
@@ -277,7 +278,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * @example const stop = peer.onEphemeral(({ body }) => console.log(body.length))
    */
   onEphemeral(handler: (message: EphemeralMessage) => void): () => void {
-    return added(this.#ephemeralHandlers, handler)
+    return addHandler(this.#ephemeralHandlers, handler)
   }
 
   /**
@@ -294,7 +295,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * @example const stop = peer.watchPresence(({ peer, isOnline }) => console.log(peer, isOnline))
    */
   watchPresence(handler: (entry: PresenceEntry) => void = () => undefined): () => void {
-    const remove = added(this.#presenceHandlers, handler)
+    const remove = addHandler(this.#presenceHandlers, handler)
     this.#driver.engine.watchPresence(true)
     return () => {
       remove()
@@ -427,8 +428,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     if (event.type === 'disconnected') this.#lost(event.code, event.reason)
     if (event.type === 'closed') this.#end(event.error)
     const onEvent = this.#onEvent
-    if (event.type === 'ephemeral') call(this.#ephemeralHandlers, event)
-    if (event.type === 'presence') call(this.#presenceHandlers, event)
+    if (event.type === 'ephemeral') callHandlers(this.#ephemeralHandlers, event)
+    if (event.type === 'presence') callHandlers(this.#presenceHandlers, event)
     // A microtask keeps the application's exceptions out of the engine.
     if (onEvent) queueMicrotask(() => onEvent(event))
   }
@@ -467,13 +468,14 @@ export function enqueuedBy(post: (reports: EnqueueReports) => void): Promise<Enq
   })
 }
 
-function added<T>(handlers: Set<(event: T) => void>, handler: (event: T) => void): () => void {
+/** Adds a handler. Returns an unsubscribe function. @internal */
+export function addHandler<T>(handlers: Set<(event: T) => void>, handler: (event: T) => void): () => void {
   const own = (event: T) => handler(event)
   handlers.add(own)
   return () => void handlers.delete(own)
 }
 
-/** Calls the handlers in microtasks, so that the application's exceptions can't propagate into the engine. */
-function call<T>(handlers: ReadonlySet<(event: T) => void>, event: T): void {
+/** Calls the handlers in microtasks, so that the application's exceptions can't propagate into the engine. @internal */
+export function callHandlers<T>(handlers: ReadonlySet<(event: T) => void>, event: T): void {
   for (const handler of handlers) queueMicrotask(() => handler(event))
 }

@@ -6,7 +6,7 @@ import { type GroupId, type Millis, type PeerKey, withResolvers } from '@sealpos
 import type { SealpostError } from '../errors.ts'
 import { bytesOf, type Message } from '../inbox/message.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
-import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
+import { type Peer, type PeerPorts, portsOf, REQUEST_TIMEOUT_MS } from '../peer.ts'
 import type { PeerRequest } from '../requests/requests.ts'
 import {
   type GroupSend,
@@ -58,7 +58,6 @@ export interface PendingGroupRequest {
   readonly replies: Promise<readonly MemberReply[]>
 }
 
-const REQUEST_TIMEOUT_MS = 30_000
 const NO_BODY = new Uint8Array(0)
 
 /**

@@ -11,7 +11,7 @@ import { MemberList, MemberLists, StatementCache } from '../groups/member-lists.
 import { bytesOf, type Message } from '../inbox/message.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
-import { oncePerPeer, type Peer, type PeerPorts, portsOf } from '../peer.ts'
+import { oncePerPeer, type Peer, type PeerPorts, portsOf, REQUEST_TIMEOUT_MS } from '../peer.ts'
 import { type AddedPart, type AddedPartPorts, NO_FRAMES, type PeerEvent } from '../ports.ts'
 import { PoolJoins, PoolSender, unknownPool } from './pool-sender.ts'
 
@@ -110,7 +110,6 @@ export interface PoolRequestOptions extends Omit<PoolSendOptions, 'notBefore'> {
   readonly timeoutMs?: Millis
 }
 
-const REQUEST_TIMEOUT_MS = 30_000
 const CREDIT_MAX = 0xffff
 
 const clientFor = oncePerPeer(({ meshId, tell }) =>

@@ -10,7 +10,16 @@ import { SealpostError } from '../errors.ts'
 import type { DeliveryReceipt } from '../inbox/inbox.ts'
 import { bytesOf, type Message, type SenderUser } from '../inbox/message.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
-import { type Enqueued, type EnqueueReports, enqueuedBy, oncePerPeer, type Peer, type PeerPorts } from '../peer.ts'
+import {
+  addHandler,
+  callHandlers,
+  type Enqueued,
+  type EnqueueReports,
+  enqueuedBy,
+  oncePerPeer,
+  type Peer,
+  type PeerPorts,
+} from '../peer.ts'
 import type { PeerEvent } from '../ports.ts'
 import type { SentRecord } from '../stores/store.ts'
 import { askBroker, type MessageWhereabouts } from './ask-broker.ts'
@@ -172,9 +181,7 @@ export class SentLog {
    * @example const stop = sentLogOf(peer).onChange(({ envelopeId, state }) => console.log(envelopeId, state))
    */
   onChange(handler: (sent: SentMessage) => void): () => void {
-    const own = (sent: SentMessage) => handler(sent)
-    this.#handlers.add(own)
-    return () => void this.#handlers.delete(own)
+    return addHandler(this.#handlers, handler)
   }
 
   #begin(to: PeerKey, body: Uint8Array, options: TrackedSendOptions, told: Partial<EnqueueReports>): Entry {
@@ -289,8 +296,7 @@ export class SentLog {
     if (!change) return
     this.#put(entry, change)
     this.#wake(entry)
-    const sent = messageOf(entry.record)
-    for (const handler of this.#handlers) queueMicrotask(() => handler(sent))
+    callHandlers(this.#handlers, messageOf(entry.record))
   }
 
   #wake({ record, waiters }: Entry): void {
