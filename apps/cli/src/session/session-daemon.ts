@@ -8,7 +8,7 @@ import { rename, rm } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { dirname, join } from 'node:path'
 import { SealpostError } from '@sealpost/sdk'
-import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
+import { type StoreLock, tryLockStore } from '@sealpost/sdk/file-store'
 import { OperatingError } from '@sealpost/std'
 import type { Profile } from '../profile/profile.ts'
 import type { PeerCalls } from './peer-calls.ts'
@@ -70,13 +70,10 @@ async function serveUnder(profile: Profile, lock: StoreLock): Promise<SessionDae
   return { serve: ready.resolve, endCalls, release }
 }
 
-async function lockSession(profile: Profile): Promise<StoreLock | null> {
-  try {
-    return await lockStore(join(profile.folder, 'session'))
-  } catch (error) {
-    if (error instanceof SealpostError && error.code === 'store_in_use') return null
+function lockSession(profile: Profile): Promise<StoreLock | null> {
+  return tryLockStore(join(profile.folder, 'session')).catch((error) => {
     throw unwritable(profile, error)
-  }
+  })
 }
 
 function unwritable({ folder }: Profile, cause: unknown): OperatingError {

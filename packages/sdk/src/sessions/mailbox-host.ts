@@ -9,10 +9,10 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { type Millis, withResolvers } from '@sealpost/std'
 import { clockMs } from '../driver.ts'
-import { SealpostError } from '../errors.ts'
+import type { SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
 import type { Peer } from '../peer.ts'
-import { lockStore, openFileStore, type StoreLock } from '../stores/file/file-store.ts'
+import { openFileStore, type StoreLock, tryLockStore } from '../stores/file/file-store.ts'
 import type { PeerStore } from '../stores/store.ts'
 import {
   type MailClaim,
@@ -62,7 +62,7 @@ const LEAVING_TICKS = 10
 export async function startMailboxHost(options: MailboxHostOptions): Promise<MailboxHost | null> {
   const { folder, openMember } = options
   const path = socketPathOf(folder)
-  const lock = await lockOf(folder)
+  const lock = await tryLockStore(join(folder, 'session'))
   if (!lock) return null
   try {
     const awaited = await linkedSessions(folder)
@@ -76,15 +76,6 @@ export async function startMailboxHost(options: MailboxHostOptions): Promise<Mai
     return host
   } catch (error) {
     await lock.release()
-    throw error
-  }
-}
-
-async function lockOf(folder: string): Promise<StoreLock | null> {
-  try {
-    return await lockStore(join(folder, 'session'))
-  } catch (error) {
-    if (error instanceof SealpostError && error.code === 'store_in_use') return null
     throw error
   }
 }

@@ -29,7 +29,7 @@ import {
 import { joinAsDevice } from '../connection/join.ts'
 import { SealpostError } from '../errors.ts'
 import type { ConnectOptions } from '../peer.ts'
-import { isLockHeld, lockStore, type StoreLock } from '../stores/file/file-store.ts'
+import { isLockHeld, lockStore, type StoreLock, tryLockStore } from '../stores/file/file-store.ts'
 import { dialHost, type HostFrame, type HostLink, sessionsFolderOf, socketPathOf } from './mailbox-link.ts'
 
 export interface SlotOptions extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'webSocket'> {
@@ -313,10 +313,7 @@ async function lockedSlot(profile: string, file: SlotFile): Promise<SessionSlot 
   const name = folderNameOf(file.label)
   const folder = join(sessionsFolderOf(profile), name)
   await mkdir(folder, { recursive: true, mode: 0o700 })
-  const lock = await lockStore(join(folder, SESSION)).catch((error: unknown) => {
-    if (error instanceof SealpostError && error.code === 'store_in_use') return null
-    throw error
-  })
+  const lock = await tryLockStore(join(folder, SESSION))
   if (!lock) return null
   const known = await readSlotFile(folder)
   if (known?.isNamed !== file.isNamed || known.isTaken) await writeSlotFile(folder, file)

@@ -64,6 +64,16 @@ export async function lockStore(path: string): Promise<StoreLock> {
   return { release }
 }
 
+/** Like `lockStore`, but returns null if another process holds the lock. @throws SealpostError `store_failed` @internal */
+export async function tryLockStore(path: string): Promise<StoreLock | null> {
+  try {
+    return await lockStore(path)
+  } catch (error) {
+    if (error instanceof SealpostError && error.code === 'store_in_use') return null
+    throw error
+  }
+}
+
 /** Returns whether a process that runs holds the lock of the store at this path. @internal */
 export async function isLockHeld(path: string): Promise<boolean> {
   const prefix = `${basename(path)}.lock-`
