@@ -18,7 +18,6 @@ import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { Writable } from 'node:stream'
-import { setTimeout as delay } from 'node:timers/promises'
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import {
   type KeyFileRead,
@@ -29,16 +28,8 @@ import {
 } from '@sealpost/identity/key-file'
 import { AVAILABILITIES, type Availability } from '@sealpost/protocol'
 import type { Membership, Status } from '@sealpost/sdk'
-import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
-import {
-  isChosenName,
-  isHex,
-  type Millis,
-  NAME_LENGTH_MAX,
-  OperatingError,
-  type PeerKey,
-  tidyName,
-} from '@sealpost/std'
+import { lockStoreInTurn, type StoreLock } from '@sealpost/sdk/file-store'
+import { isChosenName, isHex, NAME_LENGTH_MAX, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
 import type { Settings } from '../settings.ts'
 
 interface PassphraseSources {
@@ -127,9 +118,6 @@ function firstLineOf(file: string): string {
   }
 }
 
-const TURN_WITHIN_MS: Millis = 10_000
-const TURN_EVERY_MS: Millis = 20
-
 /**
  * Reads a JSON file; undefined if it does not exist.
  * @throws OperatingError `file_unreadable`, `file_malformed`
@@ -183,17 +171,10 @@ export async function updateJsonFile<T extends object>(
   }
 }
 
-async function takeTurn(path: string): Promise<StoreLock> {
-  for (const lateMs = performance.now() + TURN_WITHIN_MS; ; ) {
-    try {
-      return await lockStore(path)
-    } catch (cause) {
-      const isBusy = (cause as { code?: string }).code === 'store_in_use'
-      if (!isBusy || performance.now() > lateMs)
-        throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
-    }
-    await delay(TURN_EVERY_MS * (1 + Math.random())) // random, because two commands may both have backed off
-  }
+function takeTurn(path: string): Promise<StoreLock> {
+  return lockStoreInTurn(path).catch((cause) => {
+    throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
+  })
 }
 
 export function isRecord(value: unknown): value is Record<string, unknown> {

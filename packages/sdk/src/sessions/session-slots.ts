@@ -29,7 +29,7 @@ import {
 import { joinAsDevice } from '../connection/join.ts'
 import { SealpostError } from '../errors.ts'
 import type { ConnectOptions } from '../peer.ts'
-import { isLockHeld, lockStore, type StoreLock, tryLockStore } from '../stores/file/file-store.ts'
+import { isLockHeld, lockStore, lockStoreInTurn, type StoreLock, tryLockStore } from '../stores/file/file-store.ts'
 import { dialHost, type HostFrame, type HostLink, sessionsFolderOf, socketPathOf } from './mailbox-link.ts'
 
 export interface SlotOptions extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'webSocket'> {
@@ -77,8 +77,6 @@ export interface SlotFile {
 const LABEL_MAX = 32
 const NUMBER_CHARS = 4
 const BASE_MAX = LABEL_MAX - NUMBER_CHARS
-const TURN_WITHIN_MS: Millis = 10_000
-const TURN_EVERY_MS: Millis = 10
 
 /**
  * Locks the folder of the named session, or of the first free slot, and enrols its keys unless they are enrolled.
@@ -151,23 +149,11 @@ function validLabel(text: string, lengthMax: number): string {
 
 /** Runs one process of the profile at a time, because two that lock a slot at once may both give way. */
 async function inTurn<T>(folder: string, step: () => Promise<T>): Promise<T> {
-  const lock = await turnOf(join(sessionsFolderOf(folder), 'slots'))
+  const lock = await lockStoreInTurn(join(sessionsFolderOf(folder), 'slots'))
   try {
     return await step()
   } finally {
     await lock.release()
-  }
-}
-
-async function turnOf(path: string): Promise<StoreLock> {
-  for (const lateMs = performance.now() + TURN_WITHIN_MS; ; ) {
-    try {
-      return await lockStore(path)
-    } catch (error) {
-      const isBusy = error instanceof SealpostError && error.code === 'store_in_use'
-      if (!isBusy || performance.now() > lateMs) throw error
-    }
-    await delay(TURN_EVERY_MS * (1 + Math.random())) // random, because two processes may both have given way
   }
 }
 

@@ -5,6 +5,7 @@
 import { type FileHandle, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { hostname, platform } from 'node:os'
 import { basename, dirname, join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { crc32 } from 'node:zlib'
 import { SealpostError } from '../../errors.ts'
 import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
@@ -71,6 +72,26 @@ export async function tryLockStore(path: string): Promise<StoreLock | null> {
   } catch (error) {
     if (error instanceof SealpostError && error.code === 'store_in_use') return null
     throw error
+  }
+}
+
+const TURN_WITHIN_MS = 10_000
+const TURN_EVERY_MS = 10
+
+/**
+ * Like `lockStore`, but waits up to 10 s while another process holds the lock, for work that takes a moment.
+ * @throws SealpostError `store_in_use`, `store_failed`
+ * @internal
+ */
+export async function lockStoreInTurn(path: string): Promise<StoreLock> {
+  for (const lateMs = performance.now() + TURN_WITHIN_MS; ; ) {
+    try {
+      return await lockStore(path)
+    } catch (error) {
+      const isBusy = error instanceof SealpostError && error.code === 'store_in_use'
+      if (!isBusy || performance.now() > lateMs) throw error
+    }
+    await delay(TURN_EVERY_MS * (1 + Math.random())) // random, because two processes may both have given way
   }
 }
 
