@@ -3,9 +3,7 @@ import { existsSync } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Millis } from '@sealpost/std'
-import { isLockHeld } from '../stores/file/file-store.ts'
-import { sessionsFolderOf } from './mailbox-link.ts'
-import { clearSlot, folderNameOf, LENT, slotsOf } from './session-slots.ts'
+import { clearSlot, folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
 
 /** A session in the folder of a profile. */
 export interface LocalSession {
@@ -26,9 +24,9 @@ export async function localSessions(folder: string): Promise<LocalSession[]> {
   const known = await slotsOf(folder).catch(() => []) // no session was opened yet
   const own = known.filter(({ isTaken }) => !isTaken)
   return Promise.all(
-    own.map(async ({ label, isNamed }) => {
-      const path = folderOf(folder, label)
-      const [isLocked, lastUsedMs] = await Promise.all([isLockHeld(join(path, 'session')), lastUseOf(path)])
+    own.map(async ({ label, name, isNamed }) => {
+      const path = slotFolderOf(folder, name)
+      const [isLocked, lastUsedMs] = await Promise.all([isSlotLocked(folder, name), lastUseOf(path)])
       return { label, isNamed, isRunning: isLocked && !existsSync(join(path, LENT)), lastUsedMs }
     }),
   )
@@ -40,11 +38,9 @@ export async function localSessions(folder: string): Promise<LocalSession[]> {
  * @example await forgetSession('profile', 'laptop-1')
  */
 export async function forgetSession(folder: string, label: string): Promise<void> {
-  const path = folderOf(folder, label)
-  if (!(await isLockHeld(join(path, 'session')))) await clearSlot({ folder: path })
+  const name = folderNameOf(label)
+  if (!(await isSlotLocked(folder, name))) await clearSlot({ folder: slotFolderOf(folder, name) })
 }
-
-const folderOf = (profile: string, label: string): string => join(sessionsFolderOf(profile), folderNameOf(label))
 
 async function lastUseOf(path: string): Promise<Millis> {
   const names = await readdir(path).catch(() => [])

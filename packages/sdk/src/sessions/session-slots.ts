@@ -37,7 +37,7 @@ export interface SlotOptions extends Pick<ConnectOptions, 'url' | 'brokerKey' | 
   readonly member: { readonly identity: Identity }
   readonly as?: string
   readonly baseLabel?: string
-  readonly passphrase?: string
+  readonly passphrase?: string | undefined
 }
 
 /** The lock of a session that has connected to a host, and may thus hold messages of the member. */
@@ -66,12 +66,15 @@ export interface CertifiedSlot extends SessionSlot {
 
 /** What a session's folder says about it. */
 export interface SlotFile {
-  /** The name of the folder. */
-  readonly name?: string
   readonly label: string
   readonly isNamed: boolean
   /** Another machine has the label. */
   readonly isTaken?: boolean
+}
+
+interface ListedSlot extends SlotFile {
+  /** The name of the folder. */
+  readonly name: string
 }
 
 const LABEL_MAX = 32
@@ -132,6 +135,9 @@ export function folderNameOf(label: string): string {
   return encodeURIComponent(label.toLowerCase()).replaceAll('.', '%2E')
 }
 
+/** Returns the folder of a session in the folder of its profile. */
+export const slotFolderOf = (profile: string, name: string): string => join(sessionsFolderOf(profile), name)
+
 function defaultBase(): string {
   const host = hostname().split('.', 1)[0]!
   const base = tidyName(host.replace(/[^a-z0-9-]/gi, '-').replace(/^-+/, '')).slice(0, BASE_MAX)
@@ -166,7 +172,7 @@ async function namedSlot(folder: string, label: string): Promise<SessionSlot> {
 /** Gives a name to an unnamed session whose process is gone. */
 async function formerSlot(folder: string, label: string): Promise<SessionSlot | null> {
   const name = folderNameOf(label)
-  const isLent = existsSync(join(sessionsFolderOf(folder), name, LENT))
+  const isLent = existsSync(join(slotFolderOf(folder, name), LENT))
   return isLent && (await vacatedByHost(folder, [name])) ? lockedSlot(folder, { label, isNamed: true }) : null
 }
 
@@ -178,20 +184,16 @@ async function freeSlot(folder: string, base: string): Promise<SessionSlot> {
   return (await freeOf(folder, own)) ?? newSlot(folder, base, known)
 }
 
-async function freeOf(folder: string, slots: readonly SlotFile[]): Promise<SessionSlot | null> {
+async function freeOf(folder: string, slots: readonly ListedSlot[]): Promise<SessionSlot | null> {
   const isAlone = (await linkedSessions(folder)).length === 0
-  const lent = isAlone ? [] : slots.filter(({ name }) => existsSync(join(sessionsFolderOf(folder), name!, LENT)))
+  const lent = isAlone ? [] : slots.filter(({ name }) => existsSync(join(slotFolderOf(folder, name), LENT)))
   for (const { label } of slots.filter((slot) => !lent.includes(slot))) {
     const slot = await lockedSlot(folder, { label, isNamed: false })
     if (slot) return slot
   }
-  const name =
-    lent.length > 0
-      ? await vacatedByHost(
-          folder,
-          lent.map((slot) => slot.name!),
-        )
-      : null
+  if (lent.length === 0) return null
+  const names = lent.map((slot) => slot.name)
+  const name = await vacatedByHost(folder, names)
   const vacated = lent.find((slot) => slot.name === name)
   return vacated ? lockedSlot(folder, { label: vacated.label, isNamed: false }) : null
 }
@@ -240,8 +242,8 @@ async function answerOf(link: HostLink, { names, reply }: Vacating): Promise<str
 /** Returns the folders of unnamed sessions that no process uses. */
 export async function idleSlots(folder: string): Promise<readonly string[]> {
   const slots = (await slotsOf(folder)).filter(({ isNamed, isTaken }) => !isNamed && !isTaken)
-  const names = slots.map(({ name }) => name!)
-  const used = await Promise.all(names.map((name) => isLockHeld(join(sessionsFolderOf(folder), name, SESSION))))
+  const names = slots.map(({ name }) => name)
+  const used = await Promise.all(names.map((name) => isSlotLocked(folder, name)))
   return names.filter((_, i) => !used[i])
 }
 
@@ -250,7 +252,7 @@ export function borrowSlot(
   options: Pick<SlotOptions, 'folder' | 'passphrase'>,
   name: string,
 ): Promise<CertifiedSlot | null> {
-  const folder = join(sessionsFolderOf(options.folder), name)
+  const folder = slotFolderOf(options.folder, name)
   return inTurn(options.folder, async () => {
     const file = await readSlotFile(folder)
     const slot = file && !file.isNamed ? await lockedSlot(options.folder, file) : null
@@ -278,7 +280,11 @@ export async function linkedSessions(folder: string): Promise<string[]> {
 }
 
 export const isLinked = (folder: string, name: string): Promise<boolean> =>
-  isLockHeld(join(sessionsFolderOf(folder), name, LINKED))
+  isLockHeld(join(slotFolderOf(folder, name), LINKED))
+
+/** Returns whether a process has locked the folder: that of the session, or the host. */
+export const isSlotLocked = (folder: string, name: string): Promise<boolean> =>
+  isLockHeld(join(slotFolderOf(folder, name), SESSION))
 
 /** Returns the number in the label of a slot; 0 for another label. */
 function numberOf(label: string, base: string): number {
@@ -287,7 +293,7 @@ function numberOf(label: string, base: string): number {
   return /^[1-9]\d*$/.test(digits) ? Number(digits) : 0
 }
 
-export async function slotsOf(folder: string): Promise<SlotFile[]> {
+export async function slotsOf(folder: string): Promise<ListedSlot[]> {
   const parent = sessionsFolderOf(folder)
   const names = await readdir(parent)
   const files = await Promise.all(names.map((name) => readSlotFile(join(parent, name))))
@@ -297,7 +303,7 @@ export async function slotsOf(folder: string): Promise<SlotFile[]> {
 /** Locks the folder of a session. Returns null if another process has it. */
 async function lockedSlot(profile: string, file: SlotFile): Promise<SessionSlot | null> {
   const name = folderNameOf(file.label)
-  const folder = join(sessionsFolderOf(profile), name)
+  const folder = slotFolderOf(profile, name)
   await mkdir(folder, { recursive: true, mode: 0o700 })
   const lock = await tryLockStore(join(folder, SESSION))
   if (!lock) return null
