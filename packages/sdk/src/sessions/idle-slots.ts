@@ -19,7 +19,7 @@ import {
 
 export interface IdleSlotsPorts {
   readonly folder: string
-  readonly passphrase?: string
+  readonly passphrase?: string | undefined
   readonly openPeer: (slot: CertifiedSlot, store: PeerStore) => Promise<Peer>
   /** Returns the store for the peer of the mailbox. */
   readonly storeFor: (name: string, store: PeerStore) => PeerStore

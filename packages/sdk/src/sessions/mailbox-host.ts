@@ -38,7 +38,7 @@ import { type CertifiedSlot, isLinked, linkedSessions } from './session-slots.ts
 
 export interface MailboxHostOptions {
   readonly folder: string
-  readonly passphrase?: string
+  readonly passphrase?: string | undefined
   /** Opens the peer of an unnamed session whose process is gone. */
   readonly openSlotPeer: (slot: CertifiedSlot, store: PeerStore) => Promise<Peer>
   /** Opens the member's peer on its store. */
@@ -130,7 +130,7 @@ export class MailboxHost {
     this.#stores.set(MEMBER, parts.store)
     const { folder, passphrase, openSlotPeer: openPeer } = parts.options
     this.#idleSlots = new IdleSlots({
-      ...{ folder, openPeer, ...(passphrase !== undefined && { passphrase }) },
+      ...{ folder, passphrase, openPeer },
       storeFor: (name, store) => this.#noteStore(name, new OutcomeStore(store)),
       opened: (name, peer) => this.#receiveFrom(name, peer),
       closed: (name) => this.#forget(name),

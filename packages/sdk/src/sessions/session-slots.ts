@@ -116,18 +116,27 @@ export async function releaseSlot({ locks }: Pick<SessionSlot, 'locks'>): Promis
 /** Returns the path of the session's own mail. */
 export const storeOf = ({ folder }: Pick<SessionSlot, 'folder'>): string => join(folder, 'messages')
 
+const keyFileOf = ({ folder }: Pick<SessionSlot, 'folder'>): string => join(folder, 'key.json')
+
 /** Deletes the keys and the mail of a session that has been ended, so that its label can be enrolled again. */
 export async function clearSlot({ folder }: Pick<SessionSlot, 'folder'>): Promise<void> {
-  for (const name of ['key.json', 'messages']) await rm(join(folder, name), { force: true })
+  for (const path of [keyFileOf({ folder }), storeOf({ folder })]) await rm(path, { force: true })
 }
 
 /**
  * Notes that the broker does not know the session, for example because its database was restored. The next start
  * enrols the same keys.
  */
-export async function forgetEnrolment({ folder, keys }: CertifiedSlot, passphrase: string | undefined): Promise<void> {
-  const lock = passphrase === undefined ? null : { passphrase }
-  await replaceKeyFile(join(folder, 'key.json'), { ...keys, enrolment: null }, lock)
+export function forgetEnrolment(slot: CertifiedSlot, options: Pick<SlotOptions, 'passphrase'>): Promise<void> {
+  return writeKeys(slot, { ...slot.keys, enrolment: null }, options)
+}
+
+async function writeKeys(
+  slot: SessionSlot,
+  keys: PeerKeyFile,
+  { passphrase }: Pick<SlotOptions, 'passphrase'>,
+): Promise<void> {
+  await replaceKeyFile(keyFileOf(slot), keys, passphrase === undefined ? null : { passphrase })
 }
 
 /** Returns the folder name of a label. Names of members differ in more than their case. */
@@ -256,7 +265,7 @@ export function borrowSlot(
   return inTurn(options.folder, async () => {
     const file = await readSlotFile(folder)
     const slot = file && !file.isNamed ? await lockedSlot(options.folder, file) : null
-    const keys = slot && (await existingKeys(join(folder, 'key.json'), options).catch(() => null))
+    const keys = slot && (await existingKeys(slot, options).catch(() => null))
     if (slot && keys?.enrolment) {
       await writeFile(join(folder, LENT), '')
       return { ...slot, keys }
@@ -336,23 +345,23 @@ async function writeSlotFile(folder: string, { label, isNamed, isTaken }: SlotFi
 
 /** Returns the keys of the session. Generates and enrols them if necessary. */
 async function certifiedKeys(slot: SessionSlot, options: SlotOptions): Promise<PeerKeyFile> {
-  const path = join(slot.folder, 'key.json')
-  const keys = await existingKeys(path, options)
-  const lock = options.passphrase === undefined ? null : { passphrase: options.passphrase }
+  const keys = await existingKeys(slot, options)
   const own = keys ?? { kind: 'peer', identity: generateIdentity(), formerBoxKeys: [], enrolment: null }
   // The keys are stored before the enrolment, so that a crash does not lose enrolled keys.
-  if (!keys) await replaceKeyFile(path, own, lock) // a crash leaves no incomplete file
+  if (!keys) await writeKeys(slot, own, options) // a crash leaves no incomplete file
   if (own.enrolment) return own
   const enrolment = await enrolled(own.identity, slot.label, options)
   const certified = { ...own, enrolment }
-  await replaceKeyFile(path, certified, lock)
+  await writeKeys(slot, certified, options)
   return certified
 }
 
+/** Returns the keys of the session; null if it has none yet. */
 export async function existingKeys(
-  path: string,
+  slot: Pick<SessionSlot, 'folder'>,
   { passphrase }: Pick<SlotOptions, 'passphrase'>,
 ): Promise<PeerKeyFile | null> {
+  const path = keyFileOf(slot)
   try {
     const { contents } = await readKeyFile(path, passphrase === undefined ? undefined : () => passphrase)
     if (contents.kind === 'peer') return contents

@@ -2,7 +2,6 @@
  * Opens sessions, for Node, Bun and Deno: `@sealpost/sdk/sessions`. A session is an addressable instance of a member
  * (docs/adr/0013-sessions.md). Several processes of one profile can each open one.
  */
-import { join } from 'node:path'
 import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { PeerKey, PoolId } from '@sealpost/std'
 import { openPeer } from '../client.ts'
@@ -16,7 +15,7 @@ import type { Status } from '../presence/presence-client.ts'
 import { openFileStore } from '../stores/file/file-store.ts'
 import type { PeerStore } from '../stores/store.ts'
 import { type MailboxHostOptions, MEMBER, startMailboxHost } from './mailbox-host.ts'
-import { sessionsFolderOf, socketPathOf } from './mailbox-link.ts'
+import { socketPathOf } from './mailbox-link.ts'
 import { MemberMailbox } from './member-mailbox.ts'
 import { OutcomeStore } from './outcome-store.ts'
 import {
@@ -26,6 +25,7 @@ import {
   forgetEnrolment,
   openSlot,
   releaseSlot,
+  slotFolderOf,
   storeOf,
 } from './session-slots.ts'
 
@@ -179,7 +179,7 @@ function hostOptionsOf(options: SessionOptions): MailboxHostOptions {
   const credit = MEMBER_CREDIT
   return {
     folder,
-    ...(passphrase !== undefined && { passphrase }),
+    passphrase,
     openSlotPeer: (slot, store) => openSlotPeer({ slot, store }, options),
     openMember: async (store) => {
       const member = await currentMember(options)
@@ -238,12 +238,10 @@ class Incoming {
 
   /** Returns the identity of the mailbox of the member, or of a session whose process is gone. */
   async identityOf(mailbox: string): Promise<Identity> {
-    const { folder, passphrase } = this.#options
     const { identity } = await currentMember(this.#options)
     if (mailbox === MEMBER) return identity
-    const keys = await existingKeys(join(sessionsFolderOf(folder), mailbox, 'key.json'), {
-      ...(passphrase !== undefined && { passphrase }),
-    })
+    const folder = slotFolderOf(this.#options.folder, mailbox)
+    const keys = await existingKeys({ folder }, this.#options)
     return keys?.identity ?? identity
   }
 
@@ -440,6 +438,6 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
 
   async #cleanUp({ code }: SealpostError): Promise<void> {
     if (code === 'revoked') await clearSlot(this.#slot)
-    if (code === 'auth_failed') await forgetEnrolment(this.#slot, this.#options.passphrase)
+    if (code === 'auth_failed') await forgetEnrolment(this.#slot, this.#options)
   }
 }
