@@ -2,7 +2,7 @@
  * Maps devices to their users, and identity keys to their successors, using only signed statements. A broker can
  * withhold statements, but it can neither forge one nor bring back a removed device. Pure and synchronous.
  */
-import type { DeviceRemoval, DeviceStatement } from '@sealpost/identity'
+import type { DeviceStatement } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { type Millis, type PeerKey, unicodeName } from '@sealpost/std'
 import type { SenderUser } from '../inbox/message.ts'
@@ -31,10 +31,10 @@ export class UserStatements {
   /** The only device that each invite has admitted. */
   readonly #invited = new Map<PeerKey, PeerKey>()
   /**
-   * The removals by device and signer. Only one by the device's own user, or by the device that vouched for it, counts,
+   * The signers of each device's removals. Only the device's own user, or the device that vouched for it, counts,
    * because anybody can sign one.
    */
-  readonly #removals = new Map<string, DeviceRemoval>()
+  readonly #removed = new Map<PeerKey, Set<PeerKey>>()
   readonly #successors = new Map<PeerKey, PeerKey>()
 
   constructor(ports: UserStatementsPorts) {
@@ -94,8 +94,8 @@ export class UserStatements {
     const device = this.#ports.crypto.readDevice(bytes)
     if (!device) return this.#tampered(null, 'statement_forged')
     const { device: key, inviteKey, user } = device
-    const isRemoved = [...this.#removals.values()].some((one) => one.device === key && this.#isBy(one, user))
-    if (isRemoved) return this.#tampered(key, 'device_removed')
+    const signers = this.#removed.get(key) ?? []
+    if ([...signers].some((by) => this.#isBy(by, user))) return this.#tampered(key, 'device_removed')
     const first = this.#invited.get(inviteKey)
     if (first !== undefined && first !== key) return this.#tampered(key, 'invite_used_twice')
     const known = this.#devices.get(key)
@@ -109,12 +109,13 @@ export class UserStatements {
   #takeRemoval(bytes: Uint8Array): void {
     const removal = this.#ports.crypto.readRemoval(bytes)
     if (!removal) return this.#tampered(null, 'statement_forged')
-    const device = this.#devices.get(removal.device)
-    if (device && !this.#isBy(removal, device.user)) return
-    this.#removals.set(removal.device + removal.user, removal)
+    const { device: key, user } = removal
+    const device = this.#devices.get(key)
+    if (device && !this.#isBy(user, device.user)) return
+    this.#removed.set(key, (this.#removed.get(key) ?? new Set()).add(user))
     if (!device || device.notAfterMs === REMOVED_MS) return
-    this.#devices.set(removal.device, { ...device, notAfterMs: REMOVED_MS })
-    this.#changed(removal.user, device, false)
+    this.#devices.set(key, { ...device, notAfterMs: REMOVED_MS })
+    this.#changed(user, device, false)
   }
 
   /** Accepts a succession. Only the first one of a key counts. */
@@ -130,8 +131,8 @@ export class UserStatements {
   }
 
   /** Returns whether the voucher of a device has signed this, or the user for whose device the voucher is. */
-  #isBy({ user }: DeviceRemoval, voucher: PeerKey): boolean {
-    return [voucher, this.#voucherOf(voucher)].some((key) => this.current(key) === this.current(user))
+  #isBy(signer: PeerKey, voucher: PeerKey): boolean {
+    return [voucher, this.#voucherOf(voucher)].some((key) => this.current(key) === this.current(signer))
   }
 
   #changed(user: PeerKey, { device, label }: DeviceStatement, isVouched: boolean): void {
