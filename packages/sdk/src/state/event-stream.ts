@@ -98,7 +98,7 @@ export interface EventStreamPorts {
 }
 
 /** The maximum number of consecutive cuts without a line between them. */
-export const CUTS_MAX = 8
+const CUTS_MAX = 8
 
 interface Progress {
   query: StreamQuery['query']
@@ -122,6 +122,23 @@ export async function* eventLines(parts: EventStreamPorts, question: StreamQuery
     if (progress.cuts > CUTS_MAX) throw cutOff()
     await parts.pause(progress.cuts, signal)
   }
+}
+
+/** Reads one page, and reads it again after a cut. @throws the errors of `eventLines`, and the signal's reason */
+export async function pageOf(
+  parts: EventStreamPorts,
+  question: StreamQuery,
+): Promise<{ lines: EventLine[]; hasMore: boolean }> {
+  const { query, signal } = question
+  for (let cuts = 1; cuts <= CUTS_MAX; cuts++) {
+    const progress: Progress = { query, cuts: 0, isOver: false, hasMore: false }
+    const lines: EventLine[] = []
+    for await (const line of oneAnswer(parts, question, progress)) lines.push(line)
+    if (progress.isOver || progress.hasMore) return { lines, hasMore: progress.hasMore }
+    signal?.throwIfAborted()
+    await parts.pause(cuts, signal)
+  }
+  throw cutOff()
 }
 
 async function* oneAnswer(
@@ -153,7 +170,7 @@ function resumed(query: StreamQuery['query'], line: StreamLine): StreamQuery['qu
   return { ...query, ...rest, after: line.seq }
 }
 
-export const cutOff = (): SealpostError =>
+const cutOff = (): SealpostError =>
   new SealpostError('connection_lost', 'The response was interrupted repeatedly.', { isRetryable: true })
 
 /**

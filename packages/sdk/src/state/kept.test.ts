@@ -3,6 +3,7 @@ import { RECORD_BYTES_MAX, RECORD_NOTE_BYTES_MAX, sealBody } from '@sealpost/ide
 import type { GroupId } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { all, type Member, Space } from '../test/states.ts'
+import { openState } from './index.ts'
 import type { HistoryMessage } from './space-reader.ts'
 
 const TERMS = { historyFor: 'joined', keepsMessages: true } as const
@@ -134,6 +135,22 @@ test('recent events are read newest first, in pages of any size, from any number
     expect([await recent({ before: 4 }), await recent({ limit: 3 })]).toEqual(['321', '765'])
   }
   expect(bob.told).toEqual([])
+})
+
+test('recent events are read again after a broken connection', async () => {
+  const { space, ann, bob } = await crew()
+  for (const text of ['1', '2']) say(space, ann, text)
+  const place = space.broker.placeOf(bob.identity)
+  let isWhole = false
+  const fetch: typeof space.broker.fetch = async (url, init) => {
+    const answer = await space.broker.fetch(url, init)
+    if (isWhole || !url.includes('/history')) return answer
+    isWhole = true
+    return new Response(new ReadableStream({ start: (controller) => controller.error(new TypeError('broken')) }))
+  }
+  const state = await openState({ ...place, ports: { ...place.ports, fetch } })
+  expect((await all(state.recent())).map(({ seq }) => seq)).toEqual([2, 1])
+  expect(isWhole).toBe(true)
 })
 
 test('omitted and outdated events are reported as gaps, also between two pages', async () => {

@@ -17,7 +17,7 @@ import {
   type TamperReport,
   tampered,
 } from './entry-verifier.ts'
-import { CUTS_MAX, cutOff, type EventLine, eventLines, type StreamQuery, timeText } from './event-stream.ts'
+import { type EventLine, eventLines, pageOf, type StreamQuery, timeText } from './event-stream.ts'
 import type { SpaceKeyRing, SpaceService } from './space-service.ts'
 
 /** A message to the group, as its history contains it. */
@@ -140,7 +140,8 @@ export class SpaceReader {
   async *recent({ before, limit = Infinity, signal }: RecentQuery): AsyncGenerator<HistoryEvent> {
     let [end, left, newer] = [before ?? Number.MAX_SAFE_INTEGER, limit, null as EventOrder | null]
     for (let hasMore = true; hasMore && left > 0; ) {
-      const page = await this.#page({ before: end, limit: Math.min(left, PAGE_MAX) }, signal)
+      const query = { before: end, limit: Math.min(left, PAGE_MAX) }
+      const page = await pageOf(this.#parts, { of: 'history', query, signal })
       const order = new EventOrder(null)
       const events: HistoryEvent[] = []
       for await (const event of this.#checked(page.lines, { order, isWhole: true })) events.push(event)
@@ -150,23 +151,6 @@ export class SpaceReader {
       for (const event of events.toReversed()) yield event
       ;[hasMore, left, end, newer] = [page.hasMore, left - events.length, events[0]!.seq, order]
     }
-  }
-
-  /** Reads one page, and reads it again after a cut. */
-  async #page(
-    bounds: { before: number; limit: number },
-    signal: AbortSignal | undefined,
-  ): Promise<{ lines: EventLine[]; hasMore: boolean }> {
-    for (let cuts = 1; cuts <= CUTS_MAX; cuts++) {
-      const lines: EventLine[] = []
-      for await (const line of await this.#parts.calls.stream({ of: 'history', query: bounds, signal })) {
-        if (line.type === 'event') lines.push(line)
-        if (line.type === 'end') return { lines, hasMore: line.hasMore }
-      }
-      signal?.throwIfAborted()
-      await this.#parts.pause(cuts, signal)
-    }
-    throw cutOff()
   }
 
   /** The oldest events expire, so a reply without any does not reveal a gap. */
