@@ -162,7 +162,7 @@ function putEntry(text: string, entry: JsonEntry, { file, isForced }: PutOptions
     if (isEqual(getNodeValue(existing), entry.value)) return text
     if (!isForced) throw entryExists(file, nameOf(entry.path))
     const style = styleOf(body)
-    const value = rendered(entry.value, style, indentAt(body, existing.offset, style))
+    const value = rendered(entry.value, style, indentAt(body, existing.offset))
     return bom + edited(body, [{ offset: existing.offset, length: existing.length, text: value }])
   }
   if (existing && entry.kind === 'item') {
@@ -201,7 +201,7 @@ function styleOf(body: string): JsonStyle {
   }
 }
 
-const indentAt = (body: string, offset: number, _style: JsonStyle): string => {
+const indentAt = (body: string, offset: number): string => {
   const lineStart = body.lastIndexOf('\n', offset - 1) + 1
   return /^[ \t]*/.exec(body.slice(lineStart))![0]
 }
@@ -217,8 +217,8 @@ function inserted(body: string, container: Node, value: unknown, key?: string): 
   const end = container.offset + container.length - 1
   const last = container.children?.at(-1)
   const isInline = last !== undefined && !body.slice(container.offset, end).includes('\n')
-  const outer = indentAt(body, container.offset, style)
-  const at = last && !isInline ? indentAt(body, last.offset, style) : outer + style.indent
+  const outer = indentAt(body, container.offset)
+  const at = last && !isInline ? indentAt(body, last.offset) : outer + style.indent
   const label = key === undefined ? '' : `${JSON.stringify(key)}:${style.isCompact ? '' : ' '}`
   if (isInline || style.isCompact) {
     const entry = label + JSON.stringify(value)
@@ -387,7 +387,7 @@ function readToml(text: string, file: string): TomlTable {
 
 function tryToml(text: string): TomlTable | undefined {
   try {
-    return parseToml(text.startsWith(BOM) ? text.slice(1) : text)
+    return readToml(text, '')
   } catch {
     return undefined // the caller compares the value
   }
