@@ -189,9 +189,9 @@ async function confirmAndApply(
     output.info('Nothing was changed.')
     return false
   }
-  const backups = dryRun ? [] : await applyAll(shell, wanted, application)
+  if (!dryRun) await applyAll(shell, wanted, application)
   const isApplied = wanted.length > 0 && !dryRun
-  await report(shell, changes, { isApplied, backups })
+  await report(shell, changes, isApplied)
   return isApplied
 }
 
@@ -214,19 +214,18 @@ async function confirm({ signal }: Shell, question: string): Promise<boolean> {
   }
 }
 
-/** Makes all changes or none. Returns the paths of the backups. */
+/** Makes all changes or none. */
 async function applyAll(
   { settings }: Shell,
   changes: readonly FileChange[],
   { record, previous }: Application,
-): Promise<string[]> {
+): Promise<void> {
   const done: FileChange[] = []
-  const backups: string[] = []
   // The record is first: a crash leaves a record of too much, which an undo ignores.
   if (record.files.length > 0) await saveInstall(settings.home, record)
   try {
     for (const change of changes) {
-      if (await applyChange(change)) backups.push(backupPath(change.file.path))
+      await applyChange(change)
       done.push(change)
     }
   } catch (error) {
@@ -237,36 +236,28 @@ async function applyAll(
   const kept = new Set(record.files.map(({ path }) => path))
   for (const old of previous?.files ?? []) if (!kept.has(old.path)) await tidyAfterUndo(old)
   if (record.files.length === 0 && previous) await saveInstall(settings.home, record)
-  return backups
 }
 
-interface Outcome {
-  readonly isApplied: boolean
-  readonly backups: readonly string[]
-}
-
-async function report(
-  { output }: Shell,
-  changes: readonly FileChange[],
-  { isApplied, backups }: Outcome,
-): Promise<void> {
-  const files = changes.map((change) => ({
-    path: change.file.path,
-    change: kindOf(change),
-    diff: isChange(change) ? diffOf(change) : '',
-    backup: backups.find((path) => path === backupPath(change.file.path)) ?? null,
-  }))
-  if (output.isJson) return output.result({ isApplied, files }, () => '')
-  if (!files.some(({ diff }) => diff !== '')) return output.info('The configuration is up to date.')
+async function report({ output }: Shell, changes: readonly FileChange[], isApplied: boolean): Promise<void> {
+  if (output.isJson) {
+    const files = changes.map((change) => ({
+      path: change.file.path,
+      change: kindOf(change),
+      diff: isChange(change) ? diffOf(change) : '',
+      backup: isApplied ? findBackup(change) : null,
+    }))
+    return output.result({ isApplied, files }, () => '')
+  }
+  const made = changes.filter(isChange)
+  if (made.length === 0) return output.info('The configuration is up to date.')
   if (!isApplied) return
-  output.info(
-    files
-      .filter(({ diff }) => diff !== '')
-      .map(({ path, change }) => `${change} ${path}`)
-      .join('\n'),
-  )
+  output.info(made.map((change) => `${kindOf(change)} ${change.file.path}`).join('\n'))
+  const backups = made.flatMap((change) => findBackup(change) ?? [])
   if (backups.length > 0) output.info(`backup: ${backups.join(', ')}`)
 }
+
+const findBackup = ({ file, backup }: FileChange): string | null =>
+  backup === undefined ? null : backupPath(file.path)
 
 function kindOf({ before, after }: FileChange): string {
   if (before === after) return 'unchanged'

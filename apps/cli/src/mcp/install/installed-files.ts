@@ -173,7 +173,7 @@ function planFile(file: ConfigFile, { content, record, isForced }: FilePlan): Fi
     isNew: base === undefined,
     folders: record?.folders ?? missingFolders(file.path),
   }
-  return { file, before, after, backup: base, record: isOurs ? fresh : null }
+  return { file, before, after, backup: after === before ? undefined : base, record: isOurs ? fresh : null }
 }
 
 /** Returns whether the uninstallation leaves a file of its own, which the user has changed. */
@@ -255,17 +255,16 @@ function missingFolders(path: string): string[] {
 }
 
 /**
- * Makes a change. Returns whether a backup was written.
+ * Makes a change, and writes its backup first.
  * @throws OperatingError `config_changed`, `config_unwritable`
  */
-export async function applyChange({ file, before, after, backup, record }: FileChange): Promise<boolean> {
+export async function applyChange({ file, before, after, backup }: FileChange): Promise<void> {
   const { path, target } = file
   if ((await readConfigFile(path)).text !== before)
     throw new OperatingError('config_changed', `Another program changed ${path} meanwhile. Run the command again.`)
   try {
     if (after === undefined) await rm(target, { force: true })
-    else await replaceFile(file, after, record?.isNew ? undefined : backup)
-    return after !== undefined && backup !== undefined && !record?.isNew
+    else await replaceFile(file, after, backup)
   } catch (cause) {
     const { code = 'unknown' } = cause as { code?: string }
     throw new OperatingError('config_unwritable', `Can't write ${path} (${code}).`, { cause })
