@@ -161,10 +161,10 @@ async function warnBefore({ output, profile }: Shell, client: McpClient, host: C
 }
 
 function isInstalled({ program, signs }: McpClient, host: ClientHost): boolean {
-  const { resolve: found, ...rest } = runningProgram(manifest.version, host.environment)
+  const running = runningProgram(manifest.version, host.environment)
   return (
-    signs(host).some((path) => found(path) !== null) ||
-    (program !== null && onSearchPath({ ...rest, resolve: found }, program).length > 0)
+    signs(host).some((path) => running.resolve(path) !== null) ||
+    (program !== null && onSearchPath(running, program).length > 0)
   )
 }
 
