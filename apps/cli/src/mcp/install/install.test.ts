@@ -246,11 +246,14 @@ describe('what the command refuses leaves every file as it is', () => {
     expect(new Uint8Array(await readFile(at('.cursor/mcp.json')))).toEqual(new Uint8Array(Buffer.from(bytes)))
   })
 
-  test('a malformed second file: the first is not changed either', async () => {
+  test.each([
+    ['a malformed second file', '.claude/settings.json', 'config_malformed'],
+    ['a file in the place of a folder', '.claude/skills', 'config_unreadable'],
+  ])('%s: the first file is not changed either', async (_, path, code) => {
     await put('.claude.json', claudeJson)
-    await put('.claude/settings.json', 'x')
-    expect(await failure('claude')).toEqual([1, 'config_malformed'])
-    expect(await tree()).toEqual({ '.claude.json': claudeJson, '.claude/settings.json': 'x' })
+    await put(path, 'x')
+    expect(await failure('claude')).toEqual([1, code])
+    expect(await tree()).toEqual({ '.claude.json': claudeJson, [path]: 'x' })
   })
 
   test('a read-only file', async () => {
@@ -269,13 +272,6 @@ describe('what the command refuses leaves every file as it is', () => {
     await mkdir(at('.cursor'))
     await symlink('absent.json', at('.cursor/mcp.json'))
     expect(await failure('cursor')).toEqual([1, 'config_unreadable'])
-  })
-
-  test('a file in the place of a folder', async () => {
-    await put('.claude.json', claudeJson)
-    await put('.claude/skills', 'a file')
-    expect(await failure('claude')).toEqual([1, 'config_unreadable'])
-    expect(await tree()).toEqual({ '.claude.json': claudeJson, '.claude/skills': 'a file' })
   })
 
   test('a file that can not be written, after another one was written: that one is restored', async () => {
