@@ -128,7 +128,7 @@ export async function readJsonFile<T>(path: string, isWhole: (value: unknown) =>
     throw new OperatingError('file_unreadable', `Can't read the file ${path}.`, { cause })
   })
   if (text === undefined) return undefined
-  const value = parse(text)
+  const value = parseJson(text)
   if (isWhole(value)) return value
   throw new OperatingError('file_malformed', `The file ${path} was not written by sealpost.`)
 }
@@ -181,11 +181,12 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-function parse(text: string): unknown {
+/** Parses JSON; undefined if the text is not JSON. */
+export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    return undefined // the caller reports the malformed file with its path
+    return undefined // the caller knows where the text comes from
   }
 }
 

@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { basename } from 'node:path'
-import { isRecord } from '../profile/profile.ts'
+import { isRecord, parseJson } from '../profile/profile.ts'
 
 export const AGENT_NAMES = ['claude', 'codex', 'command'] as const
 export type AgentName = (typeof AGENT_NAMES)[number]
@@ -123,7 +123,7 @@ function readClaude({ stdout, failure }: AgentOutput): AgentResult {
 
 /** Finds the result in the output: one object, an array that contains it, or the last of several lines. */
 function claudeResultIn(stdout: string): Record<string, unknown> | null {
-  const whole = parse(stdout) ?? parse(stdout.trimEnd().split('\n').at(-1)!)
+  const whole = parseJson(stdout) ?? parseJson(stdout.trimEnd().split('\n').at(-1)!)
   const items: readonly unknown[] = Array.isArray(whole) ? whole : [whole]
   return items.filter(isRecord).findLast(({ type }) => type === 'result') ?? null
 }
@@ -140,7 +140,7 @@ function codex(words: readonly string[]): Agent {
     newConversation: () => null,
     commandLine: ({ id }) => (isChosen ? first : id === null ? [...first, '-'] : [...first, 'resume', id, '-']),
     conversationIn: (line) => {
-      const event = isChosen ? null : parse(line)
+      const event = isChosen ? null : parseJson(line)
       return isRecord(event) && event.type === 'thread.started' && typeof event.thread_id === 'string'
         ? event.thread_id
         : null
@@ -153,7 +153,7 @@ const CODEX_LOST =
   /\bno (?:saved )?(?:rollout|session|conversation|thread)\b|(?:rollout|session|conversation|thread)\b.*not found/i
 
 function readCodex({ stdout, stderr, failure }: AgentOutput): AgentResult {
-  const events = stdout.toString().split('\n').map(parse).filter(isRecord)
+  const events = stdout.toString().split('\n').map(parseJson).filter(isRecord)
   if (events.length === 0)
     return {
       reply: stdout,
@@ -169,13 +169,5 @@ function readCodex({ stdout, stderr, failure }: AgentOutput): AgentResult {
     cost: null,
     failure: failure ?? (isFailed ? 'Codex reported turn.failed' : null),
     conversation: undefined, // `conversationIn` has read it
-  }
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined // not JSON, so the caller uses the text itself
   }
 }

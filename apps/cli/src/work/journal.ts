@@ -6,7 +6,7 @@ import { type FileHandle, mkdir, open, readFile, rename } from 'node:fs/promises
 import { join } from 'node:path'
 import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
 import { OperatingError } from '@sealpost/std'
-import { isRecord } from '../profile/profile.ts'
+import { isRecord, parseJson } from '../profile/profile.ts'
 import { type TurnRecord, Turns } from './turns.ts'
 
 /** The file is replaced by a snapshot after this many bytes, most of which are replies that were sent. */
@@ -107,12 +107,8 @@ async function readRecords(path: string): Promise<TurnRecord[]> {
 }
 
 function recordOf(line: string): TurnRecord | null {
-  try {
-    const value: unknown = JSON.parse(line)
-    return isRecord(value) && typeof value.kind === 'string' ? (value as unknown as TurnRecord) : null
-  } catch {
-    return null // the caller decides whether the line may be incomplete
-  }
+  const value = parseJson(line)
+  return isRecord(value) && typeof value.kind === 'string' ? (value as unknown as TurnRecord) : null
 }
 
 /** Replaces the file by one that contains only a snapshot, and leaves it open for more. */
