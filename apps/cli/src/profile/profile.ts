@@ -123,15 +123,26 @@ function firstLineOf(file: string): string {
  * @throws OperatingError `file_unreadable`, `file_malformed`
  */
 export async function readJsonFile<T>(path: string, isWhole: (value: unknown) => value is T): Promise<T | undefined> {
-  const text = await readFile(path, 'utf8').catch((cause) => {
-    if ((cause as { code?: string }).code === 'ENOENT') return undefined
-    throw new OperatingError('file_unreadable', `Can't read the file ${path}.`, { cause })
-  })
+  const text = await readTextFile(path)
   if (text === undefined) return undefined
   const value = parseJson(text)
   if (isWhole(value)) return value
-  throw new OperatingError('file_malformed', `The file ${path} was not written by sealpost.`)
+  throw fileMalformed(path)
 }
+
+/** Reads a file; undefined if it does not exist. @throws OperatingError `file_unreadable` */
+export function readTextFile(path: string): Promise<string | undefined> {
+  return readFile(path, 'utf8').catch((cause) => {
+    if ((cause as { code?: string }).code === 'ENOENT') return undefined
+    throw new OperatingError('file_unreadable', `Can't read the file ${path}.`, { cause })
+  })
+}
+
+export const fileMalformed = (path: string): OperatingError =>
+  new OperatingError('file_malformed', `The file ${path} was not written by sealpost.`)
+
+export const fileUnwritable = (path: string, cause: unknown): OperatingError =>
+  new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
 
 /** Writes a JSON file atomically. @throws OperatingError `file_unwritable` */
 export async function writeJsonFile(path: string, value: object): Promise<void> {
@@ -147,7 +158,7 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
     await chmod(fresh, 0o600) // a crash may have left a temporary file with other permissions
     await rename(fresh, path)
   } catch (cause) {
-    throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
+    throw fileUnwritable(path, cause)
   }
 }
 
@@ -173,7 +184,7 @@ export async function updateJsonFile<T extends object>(
 
 function takeTurn(path: string): Promise<StoreLock> {
   return lockStoreInTurn(path).catch((cause) => {
-    throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
+    throw fileUnwritable(path, cause)
   })
 }
 

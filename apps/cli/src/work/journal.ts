@@ -2,11 +2,11 @@
  * Stores the records of turns in a file, one line of JSON each. `append` resolves once the record would survive a power
  * loss. Replies wait in the file unencrypted until they are sent; only the owner can read it.
  */
-import { type FileHandle, mkdir, open, readFile, rename } from 'node:fs/promises'
+import { type FileHandle, mkdir, open, rename } from 'node:fs/promises'
 import { join } from 'node:path'
 import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
 import { OperatingError } from '@sealpost/std'
-import { isRecord, parseJson } from '../profile/profile.ts'
+import { fileMalformed, fileUnwritable, isRecord, parseJson, readTextFile } from '../profile/profile.ts'
 import { type TurnRecord, Turns } from './turns.ts'
 
 /** The file is replaced by a snapshot after this many bytes, most of which are replies that were sent. */
@@ -41,7 +41,7 @@ export class TurnJournal implements AsyncDisposable {
   static async open(folder: string): Promise<TurnJournal> {
     const path = join(folder, 'turns')
     await mkdir(folder, { recursive: true, mode: 0o700 }).catch((cause) => {
-      throw unwritable(path, cause)
+      throw fileUnwritable(path, cause)
     })
     const lock = await lockStore(path)
     try {
@@ -93,16 +93,12 @@ async function appendLine(file: FileHandle, line: string): Promise<void> {
 
 /** Reads the records. A crash can leave only the last line incomplete. @throws OperatingError `file_malformed` */
 async function readRecords(path: string): Promise<TurnRecord[]> {
-  const text = await readFile(path, 'utf8').catch((cause) => {
-    if ((cause as { code?: string }).code === 'ENOENT') return ''
-    throw new OperatingError('file_unreadable', `Can't read the file ${path}.`, { cause })
-  })
-  const lines = text.split('\n')
+  const lines = ((await readTextFile(path)) ?? '').split('\n')
   return lines.flatMap((line, index) => {
     const record = recordOf(line)
     if (record) return [record]
     if (index >= lines.length - 2) return [] // the last line, whose record was not reported as stored, or the end
-    throw new OperatingError('file_malformed', `The file ${path} was not written by sealpost.`)
+    throw fileMalformed(path)
   })
 }
 
@@ -122,15 +118,11 @@ async function replaceFile(path: string, turns: Turns): Promise<FileHandle> {
     await syncFolder(join(path, '..'))
     return file
   } catch (cause) {
-    throw unwritable(path, cause)
+    throw fileUnwritable(path, cause)
   }
 }
 
 async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, 'r')
   await folder.sync().finally(() => folder.close())
-}
-
-function unwritable(path: string, cause: unknown): OperatingError {
-  return new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
 }
