@@ -148,17 +148,22 @@ export const fileUnwritable = (path: string, cause: unknown): OperatingError =>
 export async function writeJsonFile(path: string, value: object): Promise<void> {
   const fresh = `${path}.${process.pid}.new`
   try {
-    const file = await open(fresh, 'w', 0o600)
-    try {
-      await file.writeFile(`${JSON.stringify(value, null, 2)}\n`)
-      await file.sync()
-    } finally {
-      await file.close()
-    }
+    await writeSynced(fresh, `${JSON.stringify(value, null, 2)}\n`, 0o600)
     await chmod(fresh, 0o600) // a crash may have left a temporary file with other permissions
     await rename(fresh, path)
   } catch (cause) {
     throw fileUnwritable(path, cause)
+  }
+}
+
+/** Creates or truncates a file, and resolves when its text is on disk. */
+export async function writeSynced(path: string, text: string, mode: number): Promise<void> {
+  const file = await open(path, 'w', mode)
+  try {
+    await file.writeFile(text)
+    await file.sync()
+  } finally {
+    await file.close()
   }
 }
 

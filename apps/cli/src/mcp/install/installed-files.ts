@@ -3,12 +3,12 @@
  * `.mcp-installs.json` beside the profiles.
  */
 import { constants, lstatSync } from 'node:fs'
-import { chmod, chown, copyFile, mkdir, open, readFile, realpath, rename, rm, rmdir, stat } from 'node:fs/promises'
+import { chmod, chown, copyFile, mkdir, readFile, realpath, rename, rm, rmdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { OperatingError } from '@sealpost/std'
 import { applyPatch, reversePatch, type StructuredPatch, structuredPatch } from 'diff'
-import { isRecord, readJsonFile, updateJsonFile } from '../../profile/profile.ts'
+import { isRecord, readJsonFile, updateJsonFile, writeSynced } from '../../profile/profile.ts'
 import {
   existingContent,
   type FileContent,
@@ -286,16 +286,6 @@ async function replaceFile(
   } catch (error) {
     await rm(fresh, { force: true })
     throw error
-  }
-}
-
-async function writeSynced(path: string, text: string, mode: number): Promise<void> {
-  const handle = await open(path, 'w', mode)
-  try {
-    await handle.writeFile(text)
-    await handle.sync()
-  } finally {
-    await handle.close()
   }
 }
 
