@@ -16,7 +16,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { chmod, mkdir, open, readFile, rename, unlink } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline/promises'
+import { createInterface, type ReadLineOptions } from 'node:readline/promises'
 import { Writable } from 'node:stream'
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import {
@@ -96,17 +96,26 @@ export function platformTerminal(signal: AbortSignal): PassphraseTerminal | null
 
 async function typedUnseen(prompt: string, signal: AbortSignal): Promise<string> {
   const nowhere = new Writable({ write: (_chunk, _encoding, written) => written() })
-  const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true })
+  const typed = typedLine('', signal, { output: nowhere, terminal: true })
+  process.stderr.write(prompt) // the terminal now shows no input
+  return typed.finally(() => process.stderr.write('\n'))
+}
+
+/** Prints the prompt and returns the next line of the terminal. @throws OperatingError `interrupted` */
+export async function typedLine(
+  prompt: string,
+  signal: AbortSignal,
+  options: Pick<ReadLineOptions, 'output' | 'terminal'> = { output: process.stderr },
+): Promise<string> {
+  const lines = createInterface({ input: process.stdin, ...options })
   const interrupt = new AbortController()
   lines.once('SIGINT', () => interrupt.abort())
-  process.stderr.write(prompt) // the terminal now shows no input
   try {
-    return await lines.question('', { signal: AbortSignal.any([signal, interrupt.signal]) })
+    return await lines.question(prompt, { signal: AbortSignal.any([signal, interrupt.signal]) })
   } catch {
     throw new OperatingError('interrupted', 'Ctrl-C')
   } finally {
     lines.close()
-    process.stderr.write('\n')
   }
 }
 

@@ -1,11 +1,11 @@
 /** Writes the configuration of an MCP client, and undoes that. */
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { createInterface } from 'node:readline/promises'
 import { OperatingError } from '@sealpost/std'
 import { FILE_HEADERS_ONLY, formatPatch, structuredPatch } from 'diff'
 import manifest from '../../../package.json'
 import { escapeText } from '../../output.ts'
+import { typedLine } from '../../profile/profile.ts'
 import type { GlobalOptions, Shell } from '../../shell.ts'
 import {
   type ClientFile,
@@ -201,17 +201,7 @@ async function confirm({ signal }: Shell, question: string): Promise<boolean> {
       'usage',
       'There is no terminal to ask. Add --yes to make this change, or --dry-run to see it only.',
     )
-  const lines = createInterface({ input: process.stdin, output: process.stderr })
-  const interrupt = new AbortController()
-  lines.once('SIGINT', () => interrupt.abort())
-  try {
-    const answer = await lines.question(`${question} [y/N] `, { signal: AbortSignal.any([signal, interrupt.signal]) })
-    return /^y(es)?$/i.test(answer.trim())
-  } catch {
-    throw new OperatingError('interrupted', 'Ctrl-C')
-  } finally {
-    lines.close()
-  }
+  return /^y(es)?$/i.test((await typedLine(`${question} [y/N] `, signal)).trim())
 }
 
 /** Makes all changes or none. */
