@@ -1,7 +1,7 @@
 /** Defines the shell of a command, its waits, and helpers that define commands. */
 import { OperatingError } from '@sealpost/std'
 import type { Command } from 'commander'
-import type { Output } from './output.ts'
+import { escapeName, type Output } from './output.ts'
 import type { Profile } from './profile/profile.ts'
 import type { Settings } from './settings.ts'
 
@@ -54,6 +54,12 @@ export function eachCommand(
   const path = [...above, command.name()]
   visit(command, path)
   for (const below of command.commands) eachCommand(below, visit, path)
+}
+
+/** Warns of variables that `--env` names and that are not set. */
+export function warnOfUnset({ settings, output }: Shell, names: readonly string[]): void {
+  for (const name of names)
+    if (settings.environment[name] === undefined) output.warn(`--env ${escapeName(name)}: the variable is not set`)
 }
 
 /** Returns a shell whose signal also aborts after `seconds`, until it is disposed. */

@@ -7,13 +7,12 @@ import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
-import { escapeName } from '../output.ts'
 import type { MemberConnection } from '../session/member-connection.ts'
 import { findPool } from '../session/peer-calls.ts'
 import { openMemberPeer, openSession, type PeerSession } from '../session/peer-session.ts'
 import { PoolHolds } from '../session/pool-holds.ts'
 import { environmentForExec, maxAgeOption, parseDuration, parseInteger, sessionNameOption } from '../settings.ts'
-import { abortable, examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
+import { abortable, examples, type RunAction, type Shell, warnOfUnset, withDeadline } from '../shell.ts'
 import { contentOf } from './content.ts'
 import { type FileOutcome, nextMessage, retryPause, SavedFiles, UnsavedFiles } from './files.ts'
 import { labelOf, messageForExec, messageForPeople, messageForPrograms } from './incoming-message.ts'
@@ -76,9 +75,7 @@ async function listen(
   { exec, reply = false, count = Infinity, pool = [], files, env = [], maxAge, as }: ListenOptions,
 ): Promise<void> {
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply needs --exec, whose output it sends.')
-  for (const name of env)
-    if (shell.settings.environment[name] === undefined)
-      shell.output.warn(`--env ${escapeName(name)}: the variable is not set`)
+  warnOfUnset(shell, env)
   // Accept no more messages than needed; the others go to other sessions or stay with the broker.
   await using session = await openSession(shell, { as, credit: Math.min(count, CREDIT), maxAgeSeconds: maxAge })
   await abortable(new PoolHolds(shell, session.session).joinAll(pool), shell.signal)

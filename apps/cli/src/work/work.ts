@@ -8,7 +8,7 @@ import type { MemberConnection } from '../session/member-connection.ts'
 import { findPool } from '../session/peer-calls.ts'
 import { openMemberPeer } from '../session/peer-session.ts'
 import { durationOption, maxAgeOption, parseInteger } from '../settings.ts'
-import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { abortable, examples, type RunAction, type Shell, warnOfUnset } from '../shell.ts'
 import { AGENT_NAMES, type Agent, type AgentName, agentNameOf, agentOf } from './agents.ts'
 import { TurnJournal } from './journal.ts'
 import type { SenderBudget, TurnLimits } from './turns.ts'
@@ -112,10 +112,8 @@ function parseMoney(text: string): number {
 async function work(shell: Shell, options: WorkCommandOptions, words: readonly string[]): Promise<void> {
   const { batch, concurrency, timeout, costPerTurn, count = Infinity, env = [], pool = [] } = options
   const agent = chosenAgent(options.agent ?? agentNameOf(words), words)
-  const { environment } = shell.settings
-  checkProgram(agent, environment.PATH)
-  for (const name of env)
-    if (environment[name] === undefined) shell.output.warn(`--env ${escapeName(name)}: the variable is not set`)
+  checkProgram(agent, shell.settings.environment.PATH)
+  warnOfUnset(shell, env)
   const held = Math.min(512, Math.max(64, 4 * concurrency * batch))
   const credit = Math.min(held, count)
   const { session, folder } = await openWorkSession(shell, { credit, maxAgeSeconds: options.maxAge })
