@@ -117,14 +117,15 @@ function failureOf(code: number | null, cause: NodeJS.Signals | null): string | 
 /** Signals the process group of a child that has not been reaped. */
 function signal(child: ChildProcess, name: NodeJS.Signals): void {
   if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return
-  signalGroup(child.pid, name)
+  signalIfAlive(-child.pid, name)
 }
 
-function signalGroup(pid: number, name: NodeJS.Signals): void {
+/** A negative number is the whole group. */
+function signalIfAlive(pid: number, name: NodeJS.Signals): void {
   try {
-    process.kill(-pid, name)
+    process.kill(pid, name)
   } catch {
-    // the group has ended
+    // it has ended
   }
 }
 
@@ -167,17 +168,9 @@ export async function endOrphans(turn: string, id: ProcessId): Promise<boolean> 
       throw new OperatingError('agent_still_running', `The agent of an earlier turn (process ${pids[0]}) does not end.`)
     for (const pid of pids) {
       found.add(pid)
-      end(pid)
+      signalIfAlive(pid, 'SIGKILL')
     }
     await delay(GONE_EVERY_MS)
-  }
-}
-
-function end(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL')
-  } catch {
-    // it has just ended
   }
 }
 
