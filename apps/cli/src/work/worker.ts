@@ -4,6 +4,7 @@
  */
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
 import type { Message } from '@sealpost/sdk'
 import { rejectWithReply, settleWithReply } from '@sealpost/sdk/replies'
@@ -149,10 +150,8 @@ export class Worker {
   }
 
   async #pause(untilMs: Millis): Promise<void> {
-    const over = Promise.withResolvers<void>()
-    const timer = setTimeout(over.resolve, untilMs - Date.now())
-    await abortable(over.promise, this.#ending.signal).catch(() => undefined) // the caller looks at the signal
-    clearTimeout(timer)
+    const { signal } = this.#ending
+    await delay(untilMs - Date.now(), undefined, { signal }).catch(() => undefined) // the caller looks at the signal
   }
 
   /** Returns whether the messages have left this worker. */
