@@ -116,8 +116,8 @@ async function work(shell: Shell, options: WorkCommandOptions, words: readonly s
   warnOfUnset(shell, env)
   const held = Math.min(512, Math.max(64, 4 * concurrency * batch))
   const credit = Math.min(held, count)
-  const { session, folder } = await openWorkSession(shell, { credit, maxAgeSeconds: options.maxAge })
-  await using _ = session
+  const folder = join(shell.profile.folder, 'work')
+  await using session = await openMemberPeer(shell, { credit, maxAgeSeconds: options.maxAge })
   await using journal = await TurnJournal.open(folder)
   await abortable(joinPools(session, pool, concurrency * batch), shell.signal)
   shell.output.info(`working as ${session.membership.name || session.peer.key}; press Ctrl-C to end`)
@@ -128,14 +128,6 @@ async function work(shell: Shell, options: WorkCommandOptions, words: readonly s
     timeoutMs: timeout * 1000,
     files: resolve(options.files ?? join(shell.profile.folder, 'files')),
   }).run()
-}
-
-/** Opens the session whose messages the agent handles, and names the folder of its journal. */
-async function openWorkSession(
-  shell: Shell,
-  terms: { readonly credit: number; readonly maxAgeSeconds: number | undefined },
-): Promise<{ readonly session: MemberConnection; readonly folder: string }> {
-  return { session: await openMemberPeer(shell, terms), folder: join(shell.profile.folder, 'work') }
 }
 
 function chosenAgent(name: AgentName, words: readonly string[]): Agent {
