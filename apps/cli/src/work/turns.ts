@@ -232,9 +232,9 @@ export interface SenderBudget {
  * the budget, each of which will use a turn.
  */
 export function budgetRenewsAtMs(
-  turns: Pick<Turns, 'spentBy'>,
+  turns: Turns,
   budget: SenderBudget,
-  { sender, nowMs, waiting = 0 }: { readonly sender: PeerKey; readonly nowMs: Millis; readonly waiting?: number },
+  { sender, nowMs, waiting }: { readonly sender: PeerKey; readonly nowMs: Millis; readonly waiting: number },
 ): Millis {
   const usesOf = (windowMs: Millis) => turns.spentBy(sender, nowMs - windowMs)
   const { turnsPerHour, turnsPerDay, minutesPerDay, moneyPerDay } = budget
