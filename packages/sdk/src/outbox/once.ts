@@ -41,7 +41,7 @@ export class OnceStore implements PeerStore {
   readonly #now: () => Millis
   readonly #known = new Map<string, KnownKey>()
   /** The keys of messages that wait for their first write, by the note of the message. */
-  readonly #expected = new WeakMap<Note, Expected>()
+  readonly #expected = new WeakMap<Note, string>()
   /** Changes to keys that join the next write. */
   #changes: StoreChange[] = []
 
@@ -78,8 +78,7 @@ export class OnceStore implements PeerStore {
     const stored = withResolvers<void>()
     const receipt = withResolvers<Receipt>()
     for (const promise of [stored.promise, receipt.promise]) promise.catch(() => undefined)
-    const expected = { key, fingerprint, stored, receipt }
-    this.#expected.set(note, expected)
+    this.#expected.set(note, key)
     const record: SendKeyRecord = {
       kind: 'sendKey',
       key,
@@ -89,7 +88,7 @@ export class OnceStore implements PeerStore {
       atMs: this.#now(),
     }
     this.#known.set(key, { record, receipt: receipt.promise, stored: stored.promise })
-    return expected
+    return { stored, receipt }
   }
 
   /** Forgets a key whose message was refused before it was stored. @internal */
@@ -107,10 +106,9 @@ export class OnceStore implements PeerStore {
   #admit(record: StoreRecord): void {
     if (record.kind !== 'waiting' && record.kind !== 'sealed') return
     const { note } = record.terms
-    const expected = note && this.#expected.get(note)
-    if (!expected) return
+    const key = note && this.#expected.get(note)
+    if (!note || key === undefined) return
     this.#expected.delete(note)
-    const { key } = expected
     const known = this.#known.get(key)!
     this.#put({ ...known, record: { ...known.record, outboxNo: record.outboxNo } })
     this.#forgetOld()
@@ -139,8 +137,6 @@ interface KnownKey {
 }
 
 interface Expected {
-  readonly key: string
-  readonly fingerprint: string
   readonly stored: ReturnType<typeof withResolvers<void>>
   readonly receipt: ReturnType<typeof withResolvers<Receipt>>
 }
