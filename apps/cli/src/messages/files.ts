@@ -212,7 +212,8 @@ export function finishMessage(message: Message, outcome: FileOutcome): void {
 export const nextMessage = (messages: AsyncIterable<Message, undefined>): Promise<IteratorResult<Message, undefined>> =>
   messages[Symbol.asyncIterator]().next()
 
-const nameOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
+/** Returns what identifies a message among all deliveries. The sender is part of it, because senders choose envelope ids. */
+export const messageKeyOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
 
 /** Saves the file of a redelivered message only once. */
 export class SavedFiles {
@@ -220,16 +221,16 @@ export class SavedFiles {
 
   /** Like `receiveFile`, but returns the path of a file that was saved before. */
   async receive(shell: Shell, message: Message, target: FileTarget<string | undefined>): Promise<FileOutcome> {
-    const path = this.#paths.get(nameOf(message))
+    const path = this.#paths.get(messageKeyOf(message))
     if (path !== undefined && (await sizeOf(path)) === attachmentOf(message)?.bytes) return { name: 'saved', path }
     const outcome = await receiveFile(shell, message, target)
-    if (outcome.name === 'saved') this.#paths.set(nameOf(message), outcome.path)
+    if (outcome.name === 'saved') this.#paths.set(messageKeyOf(message), outcome.path)
     return outcome
   }
 
   /** Call when the message will not be redelivered. */
   forget(message: Message): void {
-    this.#paths.delete(nameOf(message))
+    this.#paths.delete(messageKeyOf(message))
   }
 }
 
@@ -268,7 +269,7 @@ export class UnsavedFiles {
       this.#held += 1
       this.#heldBytes += bytes
     } else message.retry(RETRY_MAX_MS)
-    const key = nameOf(message)
+    const key = messageKeyOf(message)
     if (this.#seen.has(key)) return false
     this.#seen.add(key)
     return true

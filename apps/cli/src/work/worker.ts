@@ -11,7 +11,7 @@ import { rejectWithReply, settleWithReply } from '@sealpost/sdk/replies'
 import type { Millis } from '@sealpost/std'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
-import { nextMessage, retryPause, SavedFiles, uploadFile } from '../messages/files.ts'
+import { messageKeyOf, nextMessage, retryPause, SavedFiles, uploadFile } from '../messages/files.ts'
 import { labelOf, textOf } from '../messages/incoming-message.ts'
 import { escapeName, escapeText } from '../output.ts'
 import { abortable } from '../shell.ts'
@@ -88,7 +88,7 @@ export class Worker {
 
   #take(message: Message): void {
     const thread = threadOf(message)
-    this.#deferred.delete(idOf(message))
+    this.#deferred.delete(messageKeyOf(message))
     const waiting = this.#threads.get(thread)
     if (waiting) return void waiting.push(message)
     this.#threads.set(thread, [message])
@@ -111,7 +111,7 @@ export class Worker {
     const { shell, files } = this.#options
     await this.#names.learn(message.user)
     const outcome = await this.#saved.receive(shell, message, { folder: files })
-    const id = idOf(message)
+    const id = messageKeyOf(message)
     if (outcome.name === 'later') message.retry(retryPause(message))
     else if (outcome.name === 'lost') await this.#reject({ message, id, outcome }, FILE_LOST)
     else return { message, id, outcome }
@@ -177,8 +177,8 @@ export class Worker {
     while (attempt === 1 && companions.length + 1 < batch) {
       const message = queue[0]
       if (!message || message.user !== first.user || message.attachment !== null) break
-      if (message.isError || journal.turns.recordOf(idOf(message))) break
-      companions.push({ message: queue.shift()!, id: idOf(message), outcome: { name: 'none' } })
+      if (message.isError || journal.turns.recordOf(messageKeyOf(message))) break
+      companions.push({ message: queue.shift()!, id: messageKeyOf(message), outcome: { name: 'none' } })
     }
     return companions
   }
@@ -336,8 +336,6 @@ const FILE_LOST: TurnRejection = {
 }
 
 const LONG_REPLY = 'The reply is too long for a message, so it is in the file.'
-
-const idOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
 
 /**
  * Returns the name of the conversation. A sender chooses its threads, so a name includes the sender: nobody can enter
