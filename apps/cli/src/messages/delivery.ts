@@ -18,8 +18,12 @@ import type { Shell } from '../shell.ts'
 import type { FileReaders } from './files.ts'
 import { labelOf } from './incoming-message.ts'
 
-export const TO_HELP =
-  "the recipients, separated by commas: a name, a fingerprint, a key (64 hex digits), NAME/LABEL for one device, @GROUP for a group's other members, or @everybody for all other members"
+const RECIPIENT_WORDS =
+  'the recipients, separated by commas: a name, a fingerprint, a key (64 hex digits), NAME/LABEL for one device,'
+const GROUP_WORD = "@GROUP for a group's other members"
+
+export const TO_HELP = `${RECIPIENT_WORDS} ${GROUP_WORD}, or @everybody for all other members`
+export const TO_HELP_WITHOUT_EVERYBODY = `${RECIPIENT_WORDS} or ${GROUP_WORD}`
 
 /** The recipients of one message. */
 export interface Audience {

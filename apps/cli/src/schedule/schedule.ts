@@ -4,7 +4,7 @@ import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { readBody } from '../messages/content.ts'
-import { isEverybody, resolveAudience, TO_HELP, wordsOf } from '../messages/delivery.ts'
+import { isEverybody, resolveAudience, TO_HELP_WITHOUT_EVERYBODY, wordsOf } from '../messages/delivery.ts'
 import { escapeName } from '../output.ts'
 import { callPeer, readJoinedProfile } from '../session/peer-session.ts'
 import { parseDuration } from '../settings.ts'
@@ -54,7 +54,7 @@ function addCommand(run: RunAction): Command {
       '<CRON>',
       'minute, hour, day of the month, month and day of the week, such as "0 9 * * MON-FRI"; a sixth field in front names the seconds',
     )
-    .argument('<TO>', TO_HELP.replace(/, or @everybody.*/, '').replace('NAME/LABEL', 'or NAME/LABEL'))
+    .argument('<TO>', TO_HELP_WITHOUT_EVERYBODY)
     .argument(
       '[TEXT]',
       `the message, at most ${BODY_BYTES_MAX} bytes, in which {tick} stands for the time of the tick; if TEXT is omitted, the message is read from stdin`,
