@@ -212,7 +212,7 @@ export function finishMessage(message: Message, outcome: FileOutcome): void {
 export const nextMessage = (messages: AsyncIterable<Message, undefined>): Promise<IteratorResult<Message, undefined>> =>
   messages[Symbol.asyncIterator]().next()
 
-/** Returns what identifies a message among all deliveries. The sender is part of it, because senders choose envelope ids. */
+/** Returns what identifies a message: its sender too, because senders choose envelope ids. `work` stores it on disk. */
 export const messageKeyOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
 
 /** Saves the file of a redelivered message only once. */
