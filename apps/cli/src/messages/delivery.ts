@@ -3,13 +3,13 @@
  * name, fingerprint or key of a peer, `NAME/LABEL` for one device, `@GROUP` for the other members of a group, or
  * `@everybody` for all other members of the mesh.
  */
-import { createInterface } from 'node:readline/promises'
 import type { GroupId, PeerKey } from '@sealpost/sdk'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { InvalidArgumentError, Option } from 'commander'
 import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
+import { typedYes } from '../profile/profile.ts'
 import type { EachOutcome } from '../session/bulk-calls.ts'
 import { findGroup, type GroupFacts } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
@@ -82,13 +82,8 @@ export async function readersOf(shell: Shell, { peers, groups }: Audience): Prom
 export async function confirmEverybody({ output, signal }: Shell, count: number): Promise<void> {
   if (!process.stdin.isTTY || !output.isInteractive)
     throw new OperatingError('usage', `This sends the message to ${count} members. Add --yes to confirm.`)
-  const lines = createInterface({ input: process.stdin, output: process.stderr })
-  try {
-    const reply = await lines.question(`Send this message to ${count} members? [y/N] `, { signal })
-    if (!/^y(es)?$/i.test(reply.trim())) throw new OperatingError('usage', 'You did not confirm. Nothing was sent.')
-  } finally {
-    lines.close()
-  }
+  if (await typedYes(`Send this message to ${count} members?`, signal)) return
+  throw new OperatingError('usage', 'You did not confirm. Nothing was sent.')
 }
 
 /** Prints the outcome for each recipient. @throws OperatingError with the first code if no recipient has the message */

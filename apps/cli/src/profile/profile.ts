@@ -101,11 +101,16 @@ async function typedUnseen(prompt: string, signal: AbortSignal): Promise<string>
   return typed.finally(() => process.stderr.write('\n'))
 }
 
+/** Asks a question at the terminal. Returns whether the answer is yes. @throws OperatingError `interrupted` */
+export async function typedYes(question: string, signal: AbortSignal): Promise<boolean> {
+  return /^y(es)?$/i.test((await typedLine(`${question} [y/N] `, signal, { output: process.stderr })).trim())
+}
+
 /** Prints the prompt and returns the next line of the terminal. @throws OperatingError `interrupted` */
-export async function typedLine(
+async function typedLine(
   prompt: string,
   signal: AbortSignal,
-  options: Pick<ReadLineOptions, 'output' | 'terminal'> = { output: process.stderr },
+  options: Pick<ReadLineOptions, 'output' | 'terminal'>,
 ): Promise<string> {
   const lines = createInterface({ input: process.stdin, ...options })
   const interrupt = new AbortController()

@@ -5,7 +5,7 @@ import { OperatingError } from '@sealpost/std'
 import { FILE_HEADERS_ONLY, formatPatch, structuredPatch } from 'diff'
 import manifest from '../../../package.json'
 import { escapeText } from '../../output.ts'
-import { typedLine } from '../../profile/profile.ts'
+import { typedYes } from '../../profile/profile.ts'
 import type { GlobalOptions, Shell } from '../../shell.ts'
 import {
   type ClientFile,
@@ -201,7 +201,7 @@ async function confirm({ signal }: Shell, question: string): Promise<boolean> {
       'usage',
       'There is no terminal to ask. Add --yes to make this change, or --dry-run to see it only.',
     )
-  return /^y(es)?$/i.test((await typedLine(`${question} [y/N] `, signal)).trim())
+  return typedYes(question, signal)
 }
 
 /** Makes all changes or none. */
