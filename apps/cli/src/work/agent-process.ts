@@ -6,6 +6,7 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { readdir, readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
+import { processStartedAt } from '@sealpost/sdk/file-store'
 import { type Millis, OperatingError } from '@sealpost/std'
 import type { EnvironmentVariables } from '../settings.ts'
 import type { AgentOutput } from './agents.ts'
@@ -148,9 +149,8 @@ async function startOf(pid: number): Promise<string | null> {
         .stdout.toString()
         .trim() || null
     )
-  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
-  // The second field, in brackets, is the program's name and may contain anything, so start after it.
-  return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
+  const ticks = await processStartedAt(pid)
+  return ticks === 0 ? null : String(ticks)
 }
 
 const GONE_WITHIN_MS: Millis = 10_000

@@ -52,7 +52,7 @@ const HOST = platform() === 'linux' ? hostname() : 'local'
 export async function lockStore(path: string): Promise<StoreLock> {
   const folder = dirname(path)
   const prefix = `${basename(path)}.lock-`
-  const own = `${prefix}${process.pid}-${await startedAt(process.pid)}-${HOST}`
+  const own = `${prefix}${process.pid}-${await processStartedAt(process.pid)}-${HOST}`
   await createLock(join(folder, own))
   const release = () => rm(join(folder, own), { force: true })
   for (const other of await readdir(folder)) {
@@ -121,7 +121,7 @@ function inUse(lock: string): SealpostError {
 async function isAlive(holder: string): Promise<boolean> {
   const [, pid, started, host] = /^(\d+)-(\d+)-(.+)$/.exec(holder) ?? []
   if (host !== HOST || !isRunning(Number(pid))) return host !== HOST
-  const startedNow = await startedAt(Number(pid))
+  const startedNow = await processStartedAt(Number(pid))
   return startedNow === 0 || startedNow === Number(started)
 }
 
@@ -134,8 +134,8 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** Returns when a process started, in ticks since boot; 0 if unknown. */
-async function startedAt(pid: number): Promise<number> {
+/** Returns when a process started, in ticks since boot; 0 if unknown. @internal */
+export async function processStartedAt(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or the process has just ended
   // The second field, in brackets, is the program's name and may contain anything, so start after it.
   return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? 0)
