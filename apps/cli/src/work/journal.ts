@@ -4,7 +4,7 @@
  */
 import { type FileHandle, mkdir, open, rename } from 'node:fs/promises'
 import { join } from 'node:path'
-import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
+import { lockStore, nodeFiles, type StoreLock } from '@sealpost/sdk/file-store'
 import { OperatingError } from '@sealpost/std'
 import { fileMalformed, fileUnwritable, isRecord, parseJson, readTextFile } from '../profile/profile.ts'
 import { type TurnRecord, Turns } from './turns.ts'
@@ -115,14 +115,9 @@ async function replaceFile(path: string, turns: Turns): Promise<FileHandle> {
     await file.writeFile(lineOf(turns.snapshot()))
     await file.sync()
     await rename(fresh, path)
-    await syncFolder(join(path, '..'))
+    await nodeFiles.syncFolder(path)
     return file
   } catch (cause) {
     throw fileUnwritable(path, cause)
   }
-}
-
-async function syncFolder(path: string): Promise<void> {
-  const folder = await open(path, 'r')
-  await folder.sync().finally(() => folder.close())
 }
