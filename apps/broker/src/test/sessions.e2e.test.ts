@@ -374,6 +374,17 @@ test.each([
   expect(await codeOf(given.profile.open(options))).toBe(code)
 })
 
+test('a label can be outside ASCII', async () => {
+  await using given = await meeting()
+  const { profile, sender } = given
+  const named = await profile.open({ as: 'Büro' })
+  const unnamed = await profile.open({ baseLabel: 'Küche' })
+  expect([named.label, unnamed.label]).toEqual(['Büro', 'Küche-1'])
+  const devices = await usersOf(sender).devices(profile.key)
+  expect(devices.map(({ label }) => label).toSorted()).toEqual(['Büro', 'Küche-1'])
+  expect(await codeOf(profile.open({ as: 'Büro' }))).toBe('session_in_use')
+})
+
 test('the key of a session can be encrypted', async () => {
   await using given = await meeting()
   const { profile } = given

@@ -17,6 +17,7 @@ import {
 } from '@sealpost/identity'
 import { type PeerKeyFile, readKeyFile, replaceKeyFile } from '@sealpost/identity/key-file'
 import {
+  asciiName,
   isChosenName,
   type MeshId,
   type Millis,
@@ -155,10 +156,11 @@ function defaultBase(): string {
 
 function validLabel(text: string, lengthMax: number): string {
   const label = tidyName(text)
-  if (label.length <= lengthMax && isChosenName(label) && isDeviceLabel(label)) return label
+  const form = asciiName(label)
+  if (form.length <= lengthMax && isChosenName(label) && isDeviceLabel(form)) return label
   throw new SealpostError(
     'label_malformed',
-    `A label of a session can have at most ${lengthMax} characters and must follow the rule for names: ${NAME_RULE}.`,
+    `A label of a session can have at most ${lengthMax} characters (fewer outside ASCII) and must follow the rule for names: ${NAME_RULE}.`,
   )
 }
 
@@ -396,7 +398,7 @@ interface EnrolmentTerms extends Pick<SlotOptions, 'member' | 'webSocket'> {
 
 async function enrolAt(url: string, identity: Identity, terms: EnrolmentTerms): Promise<void> {
   const { member, meshId, brokerKey, label, webSocket } = terms
-  const invite = createDeviceInvite(member.identity.signing, { meshId, url, brokerKey, label })
+  const invite = createDeviceInvite(member.identity.signing, { meshId, url, brokerKey, label: asciiName(label) })
   try {
     await joinAsDevice({ invite, identity, ...(webSocket && { webSocket }) })
   } catch (error) {
