@@ -2,9 +2,9 @@
  * Passes each message of the profile to one consumer: a webhook, or a caller with an open event stream. A message whose
  * consumer disconnects goes to another consumer.
  */
-import { createHash } from 'node:crypto'
 import type { Message } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
+import { messageIdOf } from '../messages/incoming-message.ts'
 
 export interface HeldMessage {
   /** Derived from sender and envelope, and so the same after a restart. */
@@ -103,5 +103,4 @@ export class GatewayInbox {
   }
 }
 
-const idOf = ({ sender, envelopeId }: Message): string =>
-  createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, 32)
+const idOf = (message: Message): string => messageIdOf(message, 32)

@@ -2,12 +2,12 @@
  * Holds the unsettled messages, which the broker redelivers if this process dies. A read but unsettled message becomes
  * unread again after a while.
  */
-import { createHash } from 'node:crypto'
 import type { Identity } from '@sealpost/identity'
 import type { Message } from '@sealpost/sdk'
 import { attachmentOf, type TransferProgress } from '@sealpost/sdk/attachments'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { saveFile } from '../messages/files.ts'
+import { messageIdOf } from '../messages/incoming-message.ts'
 import type { Shell } from '../shell.ts'
 
 /** How long a message counts as read: longer than an agent's turn, after which its context has lost the message. */
@@ -186,10 +186,7 @@ function notSaved(unsaved: readonly UnsettledMessage[]): OperatingError {
   )
 }
 
-/** Returns a message's id, a hash with the sender, because senders choose envelope ids. */
-function idOf({ sender, envelopeId }: Message): string {
-  return createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, 24)
-}
+const idOf = (message: Message): string => messageIdOf(message, 24)
 
 /** The download of a file, which continues between calls, for which clients allow 60 s. */
 interface Download {

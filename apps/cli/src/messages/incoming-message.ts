@@ -1,5 +1,5 @@
 /** Formats messages for people, for programs (`--json`, `--exec`), and reports the peer's events. */
-
+import { createHash } from 'node:crypto'
 import { fingerprint } from '@sealpost/identity'
 import type { LostMessage, Message, PeerEvent } from '@sealpost/sdk'
 import { attachmentOf } from '@sealpost/sdk/attachments'
@@ -98,6 +98,13 @@ export function bodyForPrograms(message: Pick<Message, 'body'>): { text: string 
   const text = textOf(message)
   return text === null ? { bodyBase64: Buffer.from(message.body).toString('base64') } : { text }
 }
+
+/**
+ * Returns a message's id in `digits` hex digits. It depends on the sender, because senders choose envelope ids, and stays
+ * the same after a redelivery or a restart.
+ */
+export const messageIdOf = ({ sender, envelopeId }: Message, digits: number): string =>
+  createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, digits)
 
 /** Returns the variables that `--exec` sets; the body comes on stdin. */
 export function messageForExec(message: Message, contacts: Contacts, outcome: FileOutcome): Record<string, string> {
