@@ -223,12 +223,7 @@ class Webhooks implements Disposable {
   async #call(forward: Forward, held: HeldMessage): Promise<void> {
     const { inbox, contentOf } = this.#ports
     const failure = await post(forward, held.messageId, await contentOf(held)).catch((error: Error) => error.name)
-    const isStillHeld = () => inbox.find(held.messageId) === held.message
-    try {
-      if (!isStillHeld()) return
-    } catch {
-      return // another consumer has ended the message
-    }
+    if (!inbox.isHeld(held)) return
     if (failure === null) return inbox.finish(held.messageId, (message) => message.settle())
     const afterMs = retryPause(held.message)
     const from = labelOf(await Contacts.read(this.#shell.profile.contactsFile), held.message.sender)

@@ -52,10 +52,14 @@ export class GatewayInbox {
   /** Removes a message that another session of the profile is given, because no consumer has taken it. */
   withdraw(message: Message): void {
     const messageId = idOf(message)
-    const held = this.#held.get(messageId)
-    if (held?.message !== message) return
+    if (!this.isHeld({ messageId, message })) return
+    this.#held.get(messageId)!.done.resolve()
     this.#held.delete(messageId)
-    held.done.resolve()
+  }
+
+  /** Returns whether nobody has ended this delivery of the message. */
+  isHeld({ messageId, message }: HeldMessage): boolean {
+    return this.#held.get(messageId)?.message === message
   }
 
   /** Adds a consumer, and passes the waiting messages to it. Returns a function that removes it. */
