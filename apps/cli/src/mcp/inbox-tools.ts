@@ -7,10 +7,8 @@ import { z } from 'zod'
 import { abortable } from '../shell.ts'
 import type { InboxCounts, UnsettledMessage } from './mail.ts'
 import { fencedMessages, labelMessage, messageShape, NOTICE } from './peer-tools.ts'
-import { type ToolContext, tool } from './tool.ts'
+import { type ToolContext, tool, WAIT_SECONDS_MAX } from './tool.ts'
 
-/** The maximum wait. Clients allow 60 s per call. */
-const WAIT_SECONDS_MAX = 50
 /** The default wait, in which waiting messages arrive. */
 const WAIT_SECONDS = 2
 const MESSAGES_MAX = 32

@@ -17,10 +17,8 @@ import { findGroup, findPool, type GroupFacts, type RequestResult } from '../ses
 import { callPeer, unreachable } from '../session/peer-session.ts'
 import { abortable } from '../shell.ts'
 import { fencedReply, labelContent, labelPeer, NOTICE, peerShape, replyShape, visible } from './peer-tools.ts'
-import { type ToolContext, tool } from './tool.ts'
+import { type ToolContext, tool, WAIT_SECONDS_MAX } from './tool.ts'
 
-/** The maximum wait. Clients allow 60 s per call. */
-const WAIT_SECONDS_MAX = 50
 /** How much later than its wait a call may return. */
 const REPLY_WITHIN_MS = 5_000
 /** The time limit for storing. Clients allow 60 s per call. */

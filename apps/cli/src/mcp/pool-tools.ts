@@ -13,7 +13,7 @@ import {
   ttlShape,
 } from './message-tools.ts'
 import { fencedMessages, labelMessage, labelPeer, messageShape, NOTICE, peerShape, visible } from './peer-tools.ts'
-import { tool } from './tool.ts'
+import { tool, WAIT_SECONDS_MAX } from './tool.ts'
 
 const POOLS_MAX = 200
 const poolWord = z.string().min(1).max(64).describe('a name or an id from list_pools')
@@ -71,9 +71,6 @@ export const sendToPool = tool({
     return { content: { pool: { id, name: visible(name) }, bytes: content.bytes, envelopeId } }
   },
 })
-
-/** The maximum wait. Clients allow 60 s per call. */
-const WAIT_SECONDS_MAX = 50
 
 export const takeJob = tool({
   name: 'take_job',

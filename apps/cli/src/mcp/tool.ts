@@ -17,7 +17,9 @@ import { FileSaver, type McpInbox, type UnsettledMessage } from './mail.ts'
 
 /** The maximum number of messages that an agent holds; the others go to other sessions or stay with the broker. */
 const CREDIT = 32
-const STORED_WITHIN_MS = 2_000
+const OUTCOMES_WITHIN_MS = 2_000
+/** The maximum wait of a call. Clients allow 60 s. */
+export const WAIT_SECONDS_MAX = 50
 
 interface ToolContextParts {
   readonly shell: Shell
@@ -94,7 +96,7 @@ export class ToolContext {
   /** Waits until no other session is given what this one has settled or rejected, but at most 2 s. */
   async outcomesStored(signal: AbortSignal): Promise<void> {
     const { session } = await this.session(signal)
-    const late = AbortSignal.any([signal, AbortSignal.timeout(STORED_WITHIN_MS)])
+    const late = AbortSignal.any([signal, AbortSignal.timeout(OUTCOMES_WITHIN_MS)])
     await abortable(session.outcomesStored(), late).catch(() => undefined) // the session reports them to the next host
   }
 
