@@ -7,7 +7,7 @@ import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
 import { escapeName, escapeText } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { findGroup, findPool, type GroupReply, type RequestResult } from '../session/peer-calls.ts'
-import { callPeer } from '../session/peer-session.ts'
+import { callPeer, NO_LIMIT_MS, WAITING_CREDIT } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { readContent } from './content.ts'
@@ -68,9 +68,6 @@ export function requestCommand(run: RunAction): Command {
     .action(run(request))
 }
 
-/** Large, because unsettled messages may precede the reply. */
-const CREDIT = 512
-
 async function request(shell: Shell, options: RequestOptions, to: string, text: string | undefined): Promise<void> {
   const content = await readContent({ text, file: options.file, attach: options.attach })
   const terms = async (readers: FileReaders) => {
@@ -93,8 +90,8 @@ async function request(shell: Shell, options: RequestOptions, to: string, text: 
   return show(shell, answer)
 }
 
-/** No time limit: the request has its own. */
-const WAITING = { withinMs: 2 ** 31 - 1, credit: CREDIT } as const
+/** The request has a time limit of its own. */
+const WAITING = { withinMs: NO_LIMIT_MS, credit: WAITING_CREDIT } as const
 
 interface Terms {
   readonly bodyBase64: string

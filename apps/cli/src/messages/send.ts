@@ -7,7 +7,7 @@ import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
-import { callPeer, NO_LIMIT_MS } from '../session/peer-session.ts'
+import { callPeer, NO_LIMIT_MS, WAITING_CREDIT } from '../session/peer-session.ts'
 import type { SendParams, TrackedSendResult } from '../session/sent-calls.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
@@ -153,8 +153,6 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
   return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${sizeOf(content, file)}`)
 }
 
-/** Large, because unsettled messages may precede the reports. */
-const CREDIT = 512
 /** How much later than the call's own time limit the command gives up, so that the call reports the state. */
 const SLACK_SECONDS = 5
 
@@ -166,7 +164,7 @@ async function sendAndWait(
   const sentence = `The broker did not store the message within ${timeout} s. ${KEPT}`
   using shell = withDeadline(asked, timeout + SLACK_SECONDS, sentence)
   const untilMs = performance.now() + timeout * 1000
-  const goal = { wait: wait as WaitGoal, credit: wait === 'stored' ? 0 : CREDIT }
+  const goal = { wait: wait as WaitGoal, credit: wait === 'stored' ? 0 : WAITING_CREDIT }
   const tracked = { ...params, wait: goal.wait, timeoutMs: timeout * 1000, asksConfirmation: confirm }
   const call = { method: 'sendAndWait', params: tracked, withinMs: NO_LIMIT_MS, credit: goal.credit } as const
   let result = await callPeer(shell, call)

@@ -6,7 +6,7 @@ import { Command } from 'commander'
 import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
-import { callPeer } from '../session/peer-session.ts'
+import { callPeer, WAITING_CREDIT } from '../session/peer-session.ts'
 import { isAwaited, type LoggedMessage, type SentReply } from '../session/sent-calls.ts'
 import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
@@ -19,8 +19,6 @@ interface SentOptions {
 
 const LIMIT = 20
 const LIMIT_MAX = 500
-/** Large, because unsettled messages may precede the reports. */
-const CREDIT = 512
 /** How long a command waits for reports that the broker holds for this profile. */
 export const REPORTS_WITHIN_MS = 3_000
 /** Covers a broker that does not respond over HTTP. */
@@ -82,7 +80,7 @@ export async function collect(shell: Shell, query: Query): Promise<SentReply> {
   const reply = await callPeer(shell, { method: 'sentMessages', params: query, withinMs: CALL_WITHIN_MS })
   if (!reply.items.some(isAwaited)) return reply
   const params = { ...query, waitMs: REPORTS_WITHIN_MS }
-  return await callPeer(shell, { method: 'sentMessages', params, withinMs: CALL_WITHIN_MS, credit: CREDIT })
+  return await callPeer(shell, { method: 'sentMessages', params, withinMs: CALL_WITHIN_MS, credit: WAITING_CREDIT })
 }
 
 /** Returns the log's fields and the broker's in one object. */

@@ -54,6 +54,8 @@ export interface PeerSession extends JoinedProfile, AsyncDisposable {
 export const REACH_WITHIN_MS = 10_000
 /** No time limit: the command has its own, or none. */
 export const NO_LIMIT_MS = 2 ** 31 - 1
+/** The credit of a call that waits for mail. Large, because unsettled messages may precede it. */
+export const WAITING_CREDIT = 512
 const RETRY_EVERY_MS = 100
 const ENROL_EVERY_MS = 1_000
 
