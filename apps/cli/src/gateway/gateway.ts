@@ -8,7 +8,7 @@ import { Command, Option } from 'commander'
 import { Webhook } from 'standardwebhooks'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
-import { finishMessage, retryPause } from '../messages/files.ts'
+import { finishMessage, retryPause, unsavedOutcome } from '../messages/files.ts'
 import { labelOf, messageForPrograms } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
@@ -109,7 +109,7 @@ function portsOf(shell: Shell, { session, inbox, store }: Parts): GatewayPorts {
     send: ({ to, body, ...terms }, key, fingerprint) => sendOnce(peer, store, to, body, { ...terms, key, fingerprint }),
     request: async ({ to, body, ...terms }, timeoutMs) => {
       const answer = await peer.request(to, body, { ...terms, timeoutMs })
-      finishMessage(answer, answer.attachment === null ? { name: 'none' } : { name: 'left' })
+      finishMessage(answer, unsavedOutcome(answer))
       return { ...(await contentOf(answer)), isError: answer.isError }
     },
     peers: async () => {
@@ -123,7 +123,7 @@ function portsOf(shell: Shell, { session, inbox, store }: Parts): GatewayPorts {
   async function contentOf(message: Message): Promise<object> {
     await names.learn(message.user)
     const contacts = await Contacts.read(shell.profile.contactsFile)
-    return messageForPrograms(message, contacts, message.attachment === null ? { name: 'none' } : { name: 'left' })
+    return messageForPrograms(message, contacts, unsavedOutcome(message))
   }
 }
 

@@ -8,7 +8,7 @@ import { foldedName } from '@sealpost/std/confusables'
 import { z } from 'zod'
 import { readableName } from '../members/names.ts'
 import { knownAs } from '../members/peers.ts'
-import type { FileOutcome } from '../messages/files.ts'
+import { unsavedOutcome } from '../messages/files.ts'
 import { fileForPrograms, textOf } from '../messages/incoming-message.ts'
 import { escapeText } from '../output.ts'
 import type { Contacts } from '../profile/contacts.ts'
@@ -122,8 +122,7 @@ export function labelContent(message: Message, contacts: Contacts, path: string 
 }
 
 function labelFile(message: Message, path: string | null): LabelledContent['file'] {
-  const unsaved: FileOutcome = message.attachment === null ? { name: 'none' } : { name: 'left' }
-  const file = fileForPrograms(message, path === null ? unsaved : { name: 'saved', path })
+  const file = fileForPrograms(message, path === null ? unsavedOutcome(message) : { name: 'saved', path })
   return file && { ...file, name: file.name === null ? null : visible(file.name) }
 }
 

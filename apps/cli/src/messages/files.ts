@@ -167,6 +167,10 @@ export type FileOutcome =
   /** The file is permanently lost. */
   | { readonly name: 'lost'; readonly code: string }
 
+/** Returns the outcome of a message whose file, if it has one, nobody has saved. */
+export const unsavedOutcome = ({ attachment }: Pick<Message, 'attachment'>): FileOutcome =>
+  attachment === null ? { name: 'none' } : { name: 'left' }
+
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
 /** The code of a file reference of a later format version. */
 const UNREADABLE = 'attachment_unreadable'
@@ -180,8 +184,7 @@ export async function receiveFile(
   message: Message,
   { folder, identity = null }: FileTarget<string | undefined>,
 ): Promise<FileOutcome> {
-  if (message.attachment === null) return { name: 'none' }
-  if (folder === undefined) return { name: 'left' }
+  if (message.attachment === null || folder === undefined) return unsavedOutcome(message)
   const file = attachmentOf(message)
   if (!file) return { name: 'lost', code: UNREADABLE }
   try {

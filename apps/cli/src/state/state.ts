@@ -7,6 +7,7 @@ import type { HistoryEvent, HistoryMessage, SpaceOptions, State, StateEntry } fr
 import { isHex, OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { readBody } from '../messages/content.ts'
+import { unsavedOutcome } from '../messages/files.ts'
 import { bodyForPrograms, fileForPrograms, labelOf, textOf } from '../messages/incoming-message.ts'
 import { escapeName, escapeText, type Paint } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
@@ -244,8 +245,7 @@ function history(shell: Shell, { group, newest, files, ...bounds }: HistoryOptio
 
 const INDENT = '    '
 
-const fileOf = ({ attachment }: HistoryMessage) =>
-  fileForPrograms({ attachment }, attachment === null ? { name: 'none' } : { name: 'left' })
+const fileOf = (message: HistoryMessage) => fileForPrograms(message, unsavedOutcome(message))
 
 function fileText(event: HistoryMessage): string {
   const file = fileOf(event)
