@@ -165,28 +165,21 @@ async function sendToMany(context: ToolContext, { words, content, terms }: ManyS
   await file?.done()
   const contacts = await context.readContacts()
   return {
-    ...{
-      to: null,
-      bytes: content.bytes,
-      isFile: file !== null,
-      isStored: outcomes !== null,
-      envelopeId: null,
-      state: null,
-    },
+    ...{ to: null, bytes: content.bytes, isFile: file !== null },
+    ...{ isStored: outcomes !== null, envelopeId: null, state: null },
     outcomes: (outcomes ?? []).map(({ peer, ...outcome }) => ({ to: labelPeer(peer, contacts), ...outcome })),
   }
 }
 
 export const base64Of = ({ body }: Content): string => Buffer.from(body).toString('base64')
 
-/** Returns null if the profile has the message and sends it later; otherwise throws the error. */
+/** Like `nullIfKept`, but explains why a recipient is unknown. */
 async function keptOr(
   error: Error & { code?: string },
   { context, to }: { context: ToolContext; to: string },
 ): Promise<null> {
-  if (error.code === 'unreachable' || error.code === 'kept_for_later') return null
   if (error.code === 'unknown_recipient') await explainUnknown(context.shell, to)
-  throw error
+  return nullIfKept(error)
 }
 
 const answerShape = replyShape
@@ -450,6 +443,7 @@ async function summaryOf(outcomes: readonly MemberResult[] | null, context: Tool
   return { isStored: outcomes !== null, storedFor: (outcomes?.length ?? 0) - refused.length, refused }
 }
 
+/** Returns null if the profile has the message and sends it later; otherwise throws the error. */
 function nullIfKept(error: Error & { code?: string }): null {
   if (error.code === 'unreachable' || error.code === 'kept_for_later') return null
   throw error
