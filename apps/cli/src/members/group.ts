@@ -3,15 +3,11 @@
  * each message goes to one free worker.
  */
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
-import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { readContent } from '../messages/content.ts'
-import { type DeliveryTime, deliveryTimeOptions, notBeforeOf } from '../messages/delivery.ts'
-import { labelOf } from '../messages/incoming-message.ts'
+import { type DeliveryTime, deliveryTimeOptions, notBeforeOf, reportOutcomes } from '../messages/delivery.ts'
 import { takeCommand } from '../messages/listen.ts'
 import { escapeName } from '../output.ts'
-import { Contacts } from '../profile/contacts.ts'
-import type { MemberResult } from '../session/bulk-calls.ts'
 import { findGroup, findPool, type GroupFacts, type PoolFacts } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
@@ -123,29 +119,13 @@ async function sendToGroup(asked: Shell, options: SendOptions, word: string, tex
     ? callPeer(shell, { method: 'sendToGroup', params: { ...params, group, isKept }, ...call })
     : callPeer(shell, { method: 'sendEach', params: { ...params, peers: [], groups: [group], notBefore }, ...call }))
   await file?.done()
-  await report(shell, { name, outcomes, bytes: content.body.length, file })
+  const bytes = content.body.length
+  const size = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
+  const json = { group: name, bytes, members: outcomes }
+  await reportOutcomes(shell, { outcomes, json, what: `in ${escapeName(name)}, ${size}`, noun: 'member' })
 }
 
 const KEPT = "The next command of this profile sends it to the remaining members. Don't send it again."
-
-interface Sent {
-  readonly name: string
-  readonly outcomes: readonly MemberResult[]
-  readonly bytes: number
-  readonly file: { readonly name: string; readonly bytes: number } | null
-}
-
-async function report({ output, profile }: Shell, { name, outcomes, bytes, file }: Sent): Promise<void> {
-  const stored = outcomes.filter(({ code }) => code === null)
-  const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
-  if (output.isJson) await output.result({ group: name, bytes, members: outcomes }, () => '')
-  else output.info(`stored for ${stored.length} of ${outcomes.length} in ${escapeName(name)}, ${what}`)
-  const contacts = await Contacts.read(profile.contactsFile)
-  const refused = outcomes.filter(({ code }) => code !== null)
-  for (const { peer, code } of refused) output.warn(`not for ${escapeName(labelOf(contacts, peer))} (${code})`)
-  if (refused.length > 0 && stored.length === 0)
-    throw new OperatingError(refused[0]!.code!, 'The message was stored for no member.')
-}
 
 const POOLS: MemberListSpec<PoolFacts> = {
   noun: 'pool',

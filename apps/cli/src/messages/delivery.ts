@@ -10,7 +10,7 @@ import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { typedYes } from '../profile/profile.ts'
-import type { EachOutcome } from '../session/bulk-calls.ts'
+import type { MemberResult } from '../session/bulk-calls.ts'
 import { findGroup, type GroupFacts } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { parseDuration } from '../settings.ts'
@@ -86,19 +86,28 @@ export async function confirmEverybody({ output, signal }: Shell, count: number)
   throw new OperatingError('usage', 'You did not confirm. Nothing was sent.')
 }
 
+interface OutcomeReport {
+  readonly outcomes: readonly MemberResult[]
+  readonly json: object
+  /** What the counts are followed by, such as `recipients, 5 bytes`. */
+  readonly what: string
+  /** Who the outcomes are about. */
+  readonly noun: 'recipient' | 'member'
+}
+
 /** Prints the outcome for each recipient. @throws OperatingError with the first code if no recipient has the message */
 export async function reportOutcomes(
   { output, profile }: Shell,
-  { outcomes, bytes, what, facts }: { outcomes: readonly EachOutcome[]; bytes: number; what: string; facts: object },
+  { outcomes, json, what, noun }: OutcomeReport,
 ): Promise<void> {
   const refused = outcomes.filter(({ code }) => code !== null)
   const stored = outcomes.length - refused.length
-  if (output.isJson) await output.result({ bytes, ...facts, recipients: outcomes }, () => '')
-  else output.info(`stored for ${stored} of ${outcomes.length} recipients, ${what}`)
+  if (output.isJson) await output.result(json, () => '')
+  else output.info(`stored for ${stored} of ${outcomes.length} ${what}`)
   const contacts = await Contacts.read(profile.contactsFile)
   for (const { peer, code } of refused) output.warn(`not for ${escapeName(labelOf(contacts, peer))} (${code})`)
   if (refused.length > 0 && stored === 0)
-    throw new OperatingError(refused[0]!.code!, 'The message was stored for no recipient.')
+    throw new OperatingError(refused[0]!.code!, `The message was stored for no ${noun}.`)
 }
 
 const CLOCK_TIME = /^([01]?\d|2[0-3]):([0-5]\d)$/

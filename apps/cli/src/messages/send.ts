@@ -232,8 +232,9 @@ async function sendToMany(
   }
   const outcomes = await callPeer(shell, { method: 'sendEach', params, withinMs: NO_LIMIT_MS })
   await file?.done()
-  const facts = file ? { file: { name: file.name, bytes: file.bytes } } : {}
-  await reportOutcomes(shell, { outcomes, bytes: content.body.length, what: sizeOf(content, file), facts })
+  const facts = { bytes: content.body.length, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
+  const json = { ...facts, recipients: outcomes }
+  await reportOutcomes(shell, { outcomes, json, what: `recipients, ${sizeOf(content, file)}`, noun: 'recipient' })
 }
 
 async function sendToEvery(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {
