@@ -53,11 +53,13 @@ export async function resolveAudience(shell: Shell, words: readonly string[], wi
   const peers = new Set<PeerKey>()
   const groups = new Map<GroupId, GroupFacts>()
   const within = withinMs === undefined ? {} : { withinMs }
+  let listed: readonly GroupFacts[] | undefined
   for (const word of words) {
     if (word === EVERYBODY)
       for (const key of await callPeer(shell, { method: 'everybody', params: null, ...within })) peers.add(key)
     else if (word.startsWith('@')) {
-      const group = findGroup(await callPeer(shell, { method: 'groups', params: null, ...within }), word.slice(1))
+      listed ??= await callPeer(shell, { method: 'groups', params: null, ...within })
+      const group = findGroup(listed, word.slice(1))
       groups.set(group.id, group)
     } else peers.add(await resolveRecipient(shell, word, withinMs))
   }
