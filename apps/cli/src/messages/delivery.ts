@@ -49,19 +49,18 @@ export function wordsOf(to: string): string[] {
  * Resolves the recipients before anything is sent, each once.
  * @throws OperatingError `unknown_group`, `group_ambiguous`, and the errors of `resolveRecipient`
  */
-export async function resolveAudience(shell: Shell, words: readonly string[], withinMs?: Millis): Promise<Audience> {
+export async function resolveAudience(shell: Shell, words: readonly string[]): Promise<Audience> {
   const peers = new Set<PeerKey>()
   const groups = new Map<GroupId, GroupFacts>()
-  const within = withinMs === undefined ? {} : { withinMs }
   let listed: readonly GroupFacts[] | undefined
   for (const word of words) {
     if (word === EVERYBODY)
-      for (const key of await callPeer(shell, { method: 'everybody', params: null, ...within })) peers.add(key)
+      for (const key of await callPeer(shell, { method: 'everybody', params: null })) peers.add(key)
     else if (word.startsWith('@')) {
-      listed ??= await callPeer(shell, { method: 'groups', params: null, ...within })
+      listed ??= await callPeer(shell, { method: 'groups', params: null })
       const group = findGroup(listed, word.slice(1))
       groups.set(group.id, group)
-    } else peers.add(await resolveRecipient(shell, word, withinMs))
+    } else peers.add(await resolveRecipient(shell, word))
   }
   return { peers: [...peers], groups: [...groups.values()] }
 }
