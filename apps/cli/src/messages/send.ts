@@ -70,7 +70,7 @@ export function sendCommand(run: RunAction): Command {
         'in',
       ]),
     )
-    .addOption(new Option('--every-device', 'the same as --all').conflicts(['freeDevice', 'wait', 'file']))
+    .addOption(new Option('--every-device', 'the same as --all').conflicts(['freeDevice', 'wait', 'at', 'in', 'file']))
     .addOption(
       new Option(
         '--free-device',
@@ -124,9 +124,8 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
     ...(file && { attachment: file.text }),
   }
   const sent = { to: key, bytes: body.length, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
-  const isForAll = options.all || options.everyDevice
-  if (isForAll || options.freeDevice) {
-    await (isForAll ? sendToEvery : sendToFree)(asked, options, params)
+  if (isForAll(options) || options.freeDevice) {
+    await (isForAll(options) ? sendToEvery : sendToFree)(asked, options, params)
     return await file?.done()
   }
   if (options.wait === false) {
@@ -191,16 +190,14 @@ async function sayOutcome(
   if (failure) throw new OperatingError(failure.code, failure.message)
 }
 
+const isForAll = ({ all, everyDevice }: SendOptions): boolean => all === true || everyDevice === true
+
 const sizeOf = ({ bytes }: Content, file: SentFile | null): string =>
   file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
 
 /** Returns who can open the file of a message to one peer. */
-async function readersFor(
-  shell: Shell,
-  { everyDevice, freeDevice }: SendOptions,
-  key: PeerKey,
-): Promise<readonly PeerKey[]> {
-  if (!everyDevice && !freeDevice) return [key]
+async function readersFor(shell: Shell, options: SendOptions, key: PeerKey): Promise<readonly PeerKey[]> {
+  if (!isForAll(options) && !options.freeDevice) return [key]
   const devices = await callPeer(shell, { method: 'devices', params: key })
   return [key, ...devices.map((device) => device.key)]
 }
@@ -211,10 +208,10 @@ async function sendToMany(
   { words, content }: { readonly words: readonly string[]; readonly content: Content },
 ): Promise<void> {
   const { timeout, priority, ttl: ttlSeconds = 0 } = options
-  if (options.everyDevice || options.freeDevice || options.confirm || options.wait !== 'stored')
+  if (isForAll(options) || options.freeDevice || options.confirm || options.wait !== 'stored')
     throw new OperatingError(
       'usage',
-      '--every-device, --free-device, --confirm, --wait and --no-wait need a single peer as TO.',
+      '--all, --every-device, --free-device, --confirm, --wait and --no-wait need a single peer as TO.',
     )
   const audience = await resolveAudience(asked, words)
   if (isEverybody(words) && !options.yes) await confirmEverybody(asked, audience.peers.length)
