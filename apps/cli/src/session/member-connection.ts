@@ -34,7 +34,7 @@ import { type SessionDaemon, startHostDaemon } from './session-daemon.ts'
 const GRACE_MS = 2_000
 
 /** The connection of the profile's own key, for one call and those of other commands. */
-export interface MemberConnection extends Place, AsyncDisposable {
+export interface MemberConnection extends JoinedProfile, AsyncDisposable {
   readonly peer: Peer
   readonly calls: PeerCalls
   /** Rejects when the peer ends for good. */
@@ -43,7 +43,7 @@ export interface MemberConnection extends Place, AsyncDisposable {
   readonly distrusted: Promise<never>
 }
 
-interface Place {
+export interface JoinedProfile {
   readonly membership: Membership
   readonly contacts: Contacts
 }
@@ -56,7 +56,7 @@ export interface MemberPeerOptions {
 
 interface Opening extends MemberPeerOptions {
   readonly shell: Shell
-  readonly place: Place
+  readonly place: JoinedProfile
 }
 
 export async function openMemberConnection(

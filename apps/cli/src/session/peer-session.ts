@@ -24,6 +24,7 @@ import {
   beginLogs,
   endLogs,
   failureOf,
+  type JoinedProfile,
   type MemberConnection,
   type MemberPeerOptions,
   noteCell,
@@ -312,11 +313,6 @@ class Patience implements Disposable {
 
 export function unreachable(): OperatingError {
   return new OperatingError('unreachable', 'The broker does not respond. Run `sealpost doctor` to find out why.')
-}
-
-export interface JoinedProfile {
-  readonly membership: Membership
-  readonly contacts: Contacts
 }
 
 /**
