@@ -119,6 +119,10 @@ const onBlack = (text: string): string =>
 /** The cells that a terminal uses for the text, without its colors and isolates. */
 const widthOf = (text: string): number => Bun.stringWidth(text.replace(/[\u2068\u2069]/g, ''))
 
+/** Formats a time as `2026-12-01 09:00` in UTC; empty for null. */
+export const formatTime = (ms: number | null): string =>
+  ms === null ? '' : new Date(ms).toISOString().slice(0, 16).replace('T', ' ')
+
 function write(screen: OutputStream, text: string): Promise<void> {
   return new Promise((resolve, reject) => {
     screen.write(text, (error) => (error ? reject(error) : resolve()))

@@ -5,7 +5,7 @@ import { forgetSession, type LocalSession, localSessions } from '@sealpost/sdk/s
 import type { Device } from '@sealpost/sdk/users'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
-import { escapeName } from '../output.ts'
+import { escapeName, formatTime } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { presenceText } from './peers.ts'
@@ -68,7 +68,7 @@ function entryOf(
 const rowOf = (entry: SessionEntry): string[] => [
   escapeName(entry.label),
   entry.isOnline ? presenceText(entry) : 'offline',
-  entry.lastUsedMs === null ? '' : new Date(entry.lastUsedMs).toISOString().slice(0, 16).replace('T', ' '),
+  formatTime(entry.lastUsedMs),
   entry.isHere ? 'this machine' : 'another machine',
   entry.fingerprint,
 ]

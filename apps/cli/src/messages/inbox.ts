@@ -3,7 +3,7 @@ import { readAttachment } from '@sealpost/sdk/attachments'
 import { peekInbox, type WaitingMessage } from '@sealpost/sdk/peek'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
-import { escapeName, escapeText, type Output } from '../output.ts'
+import { escapeName, escapeText, formatTime, type Output } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
@@ -63,7 +63,7 @@ function forPeople(
   { contacts, output }: { readonly contacts: Contacts; readonly output: Output },
 ): string {
   const rows = messages.map((message) => [
-    new Date(message.enqueuedAtMs).toISOString().slice(0, 16).replace('T', ' '),
+    formatTime(message.enqueuedAtMs),
     escapeName(labelOf(contacts, message.sender)),
     message.priority,
     String(message.attempts),

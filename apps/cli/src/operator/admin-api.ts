@@ -8,16 +8,13 @@ import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { ADMIN_SCOPES, type AdminScope, addAdminToken, listAdminTokens, revokeAdminToken } from '@sealpost/store'
 import { Command, Option } from 'commander'
 import type { ZodType } from 'zod'
-import { escapeName } from '../output.ts'
+import { escapeName, formatTime } from '../output.ts'
 import { isRecord, readJsonFile, writeJsonFile } from '../profile/profile.ts'
 import { durationOption, parseHex, type Settings } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { withDatabase } from './db.ts'
 
 export const formatAge = (ms: number | null): string => (ms === null ? '' : wholeUnits(ms))
-
-export const formatTime = (ms: number | null): string =>
-  ms === null ? '' : new Date(ms).toISOString().slice(0, 16).replace('T', ' ')
 
 /** Returns the member's name, or else its fingerprint. */
 export const nameOrFingerprint = (name: string | null, key: string): string =>

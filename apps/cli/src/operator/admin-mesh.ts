@@ -15,10 +15,9 @@ import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tid
 import { addOperatorInvite, createMeshWithInvite, listShards, type OperatorInvite } from '@sealpost/store'
 import { Command } from 'commander'
 import { newMeshId } from '../broker/up.ts'
-import { escapeName } from '../output.ts'
+import { escapeName, formatTime } from '../output.ts'
 import { durationOption, parseHex } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
-import { formatTime } from './admin-api.ts'
 import { withDatabase } from './db.ts'
 
 interface InviteOptions {

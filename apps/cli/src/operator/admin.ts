@@ -5,18 +5,10 @@ import * as shapes from '@sealpost/operator'
 import { binaryBytes } from '@sealpost/operator/texts'
 import { Command } from 'commander'
 import { z } from 'zod'
-import { escapeName } from '../output.ts'
+import { escapeName, formatTime } from '../output.ts'
 import { parseHex, parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
-import {
-  callAdmin,
-  findAdminAccess,
-  formatAge,
-  formatMillis,
-  formatTime,
-  nameOrFingerprint,
-  tokenCommand,
-} from './admin-api.ts'
+import { callAdmin, findAdminAccess, formatAge, formatMillis, nameOrFingerprint, tokenCommand } from './admin-api.ts'
 import { createMeshCommand, inviteAdminCommand } from './admin-mesh.ts'
 import { adminDeadCommand } from './dead-letters.ts'
 

@@ -10,7 +10,7 @@ import { DEATHS, PRIORITIES } from '@sealpost/protocol'
 import { type DeliveryId, isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { type DeadLetterFilter, listDeadLetters, purgeDeadLetters, redriveDeadLetters } from '@sealpost/store'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { escapeName } from '../output.ts'
+import { escapeName, formatTime } from '../output.ts'
 import { durationOption, parseDuration, parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { callAdmin, nameOrFingerprint } from './admin-api.ts'
@@ -108,7 +108,7 @@ function hex(bytes: number): (text: string) => string {
 const listFrom = (source: DeadLetterSource) => async (shell: Shell, options: FilterOptions & { limit: number }) => {
   const letters = await source.list(shell, choiceOf(options), options.limit)
   const rows = letters.map(({ id, diedAtMs, meshName, reason, from, to, attempts, bytes }) => [
-    ...[String(id), new Date(diedAtMs).toISOString().slice(0, 16).replace('T', ' '), escapeName(meshName), reason],
+    ...[String(id), formatTime(diedAtMs), escapeName(meshName), reason],
     ...[from, to, String(attempts), bytes === null ? '' : String(bytes)],
   ])
   await shell.output.results(
