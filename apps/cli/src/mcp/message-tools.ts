@@ -431,7 +431,7 @@ export const sendToGroup = tool({
 
 /** Checks the recipients. @throws OperatingError `recipient_not_allowed` */
 export async function checkMembers({ members }: Pick<GroupFacts, 'members'>, context: ToolContext): Promise<void> {
-  const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
+  const own = await context.shell.profile.readOwnKey()
   for (const member of members) if (member !== own) await context.checkRecipient(member)
 }
 

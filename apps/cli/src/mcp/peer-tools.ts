@@ -218,7 +218,7 @@ export const listPeers = tool({
   run: async ({ nameContains = '' }, context) => {
     const { members, online } = await callPeer(context.shell, { method: 'directory', params: null })
     const contacts = await context.readContacts()
-    const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
+    const own = await context.shell.profile.readOwnKey()
     const present = new Map(online.map((each) => [each.peer, each]))
     const isNamed = ({ name }: MemberEntry) => foldedName(name).includes(foldedName(nameContains))
     const found = usersIn(members).filter(({ user, sessions }) => [user, ...sessions].some(isNamed))

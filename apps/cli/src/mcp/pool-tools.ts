@@ -34,7 +34,7 @@ export const listPools = tool({
   run: async (_, context) => {
     const all = await callPeer(context.shell, { method: 'pools', params: null })
     const contacts = await context.readContacts()
-    const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
+    const own = await context.shell.profile.readOwnKey()
     const pools = all.slice(0, POOLS_MAX).map(({ id, name, owner, members }) => ({
       ...{ id, name: visible(name), owner: labelPeer(owner, contacts) },
       ...{ workers: members.map((member) => labelPeer(member, contacts)), isWorker: members.includes(own) },

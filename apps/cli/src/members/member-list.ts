@@ -240,7 +240,7 @@ async function list({ output, profile }: Shell, all: readonly Roster[]): Promise
 
 async function show({ output, profile }: Shell, noun: string, roster: Roster): Promise<void> {
   const contacts = await Contacts.read(profile.contactsFile)
-  const own = (await profile.readKeys()).identity.signing.publicKey
+  const own = await profile.readOwnKey()
   const label = (key: PeerKey) => (key === own ? 'you' : escapeName(labelOf(contacts, key)))
   await output.result(roster, () =>
     output.facts([

@@ -42,7 +42,7 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
   const contacts = await Contacts.read(shell.profile.contactsFile)
   if (accept !== undefined) return acceptKey(shell, { name: typedName(accept), members, contacts })
   if (verify !== undefined) return verifyKey(shell, { name: typedName(verify), members, contacts }, typed!)
-  const own = (await shell.profile.readKeys()).identity.signing.publicKey
+  const own = await shell.profile.readOwnKey()
   const present = new Map(online.map((entry) => [entry.peer, entry]))
   const rows = members.map((member) => ({
     ...member,

@@ -65,15 +65,13 @@ export async function resolveAudience(shell: Shell, words: readonly string[]): P
   return { peers: [...peers], groups: [...groups.values()] }
 }
 
-const ownKey = async ({ profile }: Shell): Promise<PeerKey> => (await profile.readKeys()).identity.signing.publicKey
-
 /** The maximum number of peers that can read a file that is not sent to a group. */
 const READERS_MAX = 256
 
 /** Returns who can open the file of a message. @throws OperatingError `too_many_recipients` */
 export async function readersOf(shell: Shell, { peers, groups }: Audience): Promise<FileReaders> {
   if (peers.length === 0 && groups.length === 1) return { group: groups[0]!.id }
-  const own = await ownKey(shell)
+  const own = await shell.profile.readOwnKey()
   const keys = new Set([...peers, ...groups.flatMap(({ members }) => members.filter((key) => key !== own))])
   if (keys.size <= READERS_MAX) return [...keys]
   throw new OperatingError('too_many_recipients', `A file can have at most ${READERS_MAX} recipients.`)

@@ -28,8 +28,7 @@ function fingerprintCommand(run: RunAction): Command {
 async function show(shell: Shell, _options: object, word?: string): Promise<void> {
   await ready()
   const { output, profile } = shell
-  const key =
-    word === undefined ? (await profile.readKeys()).identity.signing.publicKey : await resolveRecipient(shell, word)
+  const key = word === undefined ? await profile.readOwnKey() : await resolveRecipient(shell, word)
   const print = fingerprint(key)
   await output.result({ name: word ?? null, key, fingerprint: print }, () =>
     output.facts([
@@ -87,7 +86,7 @@ async function retryWithNextKeys(shell: Shell, error: { code?: string }): Promis
     throw error
   }
   await profile.deleteNextKeys()
-  return (await profile.readKeys()).identity.signing.publicKey
+  return profile.readOwnKey()
 }
 
 export function keygenCommand(run: RunAction): Command {

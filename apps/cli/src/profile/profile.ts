@@ -301,6 +301,11 @@ export class Profile {
     return { identity, formerBoxKeys, formerKeys, warning }
   }
 
+  /** Returns the profile's own key. @throws the errors of `readKeys` */
+  async readOwnKey(): Promise<PeerKey> {
+    return (await this.readKeys()).identity.signing.publicKey
+  }
+
   /** Returns the passphrase of a locked key file; null if it is not locked. @throws the errors of `readKeys` */
   async findPassphrase(): Promise<string | null> {
     const { isLocked } = await this.#openKeyFile()
