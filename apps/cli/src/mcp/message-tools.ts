@@ -7,7 +7,7 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import { z } from 'zod'
 import { declineGroup } from '../members/group-leaves.ts'
 import { explainUnknown } from '../members/member-list.ts'
-import type { Content } from '../messages/content.ts'
+import { base64Of, type Content } from '../messages/content.ts'
 import { isEverybody, isOnePeer, readersOf, resolveAudience } from '../messages/delivery.ts'
 import type { FileReaders } from '../messages/files.ts'
 import { textOf } from '../messages/incoming-message.ts'
@@ -170,8 +170,6 @@ async function sendToMany(context: ToolContext, { words, content, terms }: ManyS
     outcomes: (outcomes ?? []).map(({ peer, ...outcome }) => ({ to: labelPeer(peer, contacts), ...outcome })),
   }
 }
-
-export const base64Of = ({ body }: Content): string => Buffer.from(body).toString('base64')
 
 /** Like `nullIfKept`, but explains why a recipient is unknown. */
 async function keptOr(

@@ -1,9 +1,9 @@
 /** Defines the tools for pools: `list_pools`, `send_to_pool` and `take_job`. */
 import { z } from 'zod'
+import { base64Of } from '../messages/content.ts'
 import { findPool } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import {
-  base64Of,
   checkMembers,
   filePathShape,
   notBeforeShape,

@@ -4,7 +4,7 @@
  */
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import { Command, Option } from 'commander'
-import { readContent } from '../messages/content.ts'
+import { base64Of, readContent } from '../messages/content.ts'
 import { type DeliveryTime, deliveryTimeOptions, notBeforeOf, reportOutcomes } from '../messages/delivery.ts'
 import { takeCommand } from '../messages/listen.ts'
 import { escapeName } from '../output.ts'
@@ -112,7 +112,7 @@ async function sendToGroup(asked: Shell, options: SendOptions, word: string, tex
     `The broker did not store the message for all members within ${timeout} s. ${KEPT}`,
   )
   const terms = { priority, ttlSeconds, ...(file && { attachment: file.text }) }
-  const params = { bodyBase64: Buffer.from(content.body).toString('base64'), ...terms }
+  const params = { bodyBase64: base64Of(content), ...terms }
   const { notBefore } = notBeforeOf(options)
   const call = { withinMs: timeout * 1000 }
   const outcomes = await (notBefore === undefined
@@ -201,7 +201,7 @@ async function sendToPool(asked: Shell, options: SendOptions, word: string, text
     `The broker did not confirm within ${timeout} s that it stored the message. It may have stored it.`,
   )
   const terms = { priority, ttlSeconds, ...notBeforeOf(options), ...(file && { attachment: file.text }) }
-  const params = { pool, bodyBase64: Buffer.from(content.body).toString('base64'), ...terms }
+  const params = { pool, bodyBase64: base64Of(content), ...terms }
   const receipt = await callPeer(shell, { method: 'sendToPool', params, withinMs: timeout * 1000 })
   await file?.done()
   const { output } = shell

@@ -32,6 +32,9 @@ export interface Content {
   upload(shell: Shell, to: FileReaders): Promise<SentFile | null>
 }
 
+/** Returns the body as the calls between commands carry it. */
+export const base64Of = ({ body }: Pick<Content, 'body'>): string => Buffer.from(body).toString('base64')
+
 /** The maximum size of a text, which is in memory until it is uploaded. */
 const TEXT_BYTES_MAX = 64 * 1024 * 1024
 

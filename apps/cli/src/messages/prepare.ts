@@ -7,7 +7,7 @@ import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
-import { readBody } from './content.ts'
+import { base64Of, readBody } from './content.ts'
 
 interface PrepareOptions {
   readonly file?: string
@@ -52,7 +52,7 @@ async function prepare(shell: Shell, options: PrepareOptions, to: string, text: 
   const key = await resolveRecipient(shell, to)
   const params = {
     to: key,
-    bodyBase64: Buffer.from(body).toString('base64'),
+    bodyBase64: base64Of({ body }),
     priority: options.priority,
     ttlSeconds: options.ttl ?? 0,
     validSeconds: options.valid,

@@ -10,7 +10,7 @@ import { findGroup, findPool, type GroupReply, type RequestResult } from '../ses
 import { callPeer, NO_LIMIT_MS, WAITING_CREDIT } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
-import { readContent } from './content.ts'
+import { base64Of, readContent } from './content.ts'
 import type { FileReaders } from './files.ts'
 import { binaryNotice, bodyForPrograms, fileNotice, labelOf, textOf } from './incoming-message.ts'
 
@@ -73,7 +73,7 @@ async function request(shell: Shell, options: RequestOptions, to: string, text: 
   const terms = async (readers: FileReaders) => {
     const file = await content.upload(shell, readers)
     return {
-      bodyBase64: Buffer.from(content.body).toString('base64'),
+      bodyBase64: base64Of(content),
       ...{ priority: options.priority, ttlSeconds: 0, timeoutMs: options.timeout * 1000 },
       ...(file && { attachment: file.text }),
       ...(options.files !== undefined && { folder: resolve(options.files) }),

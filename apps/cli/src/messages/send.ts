@@ -11,7 +11,7 @@ import { callPeer, NO_LIMIT_MS, WAITING_CREDIT } from '../session/peer-session.t
 import type { SendParams, TrackedSendResult } from '../session/sent-calls.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
-import { type Content, readContent } from './content.ts'
+import { base64Of, type Content, readContent } from './content.ts'
 import {
   confirmEverybody,
   type DeliveryTime,
@@ -117,7 +117,7 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
   const file = await content.upload(asked, await readersFor(asked, options, key))
   const params = {
     to: key,
-    bodyBase64: Buffer.from(body).toString('base64'),
+    bodyBase64: base64Of(content),
     priority: options.priority,
     ttlSeconds: options.ttl ?? 0,
     ...notBeforeOf(options),
@@ -224,7 +224,7 @@ async function sendToMany(
   const params = {
     peers: audience.peers,
     groups: audience.groups.map(({ id }) => id),
-    bodyBase64: Buffer.from(content.body).toString('base64'),
+    bodyBase64: base64Of(content),
     ...{ priority, ttlSeconds, ...notBeforeOf(options), ...(file && { attachment: file.text }) },
   }
   const outcomes = await callPeer(shell, { method: 'sendEach', params, withinMs: NO_LIMIT_MS })
