@@ -10,13 +10,22 @@ import { explainUnknown } from '../members/member-list.ts'
 import { base64Of, type Content } from '../messages/content.ts'
 import { isEverybody, isOnePeer, readersOf, resolveAudience } from '../messages/delivery.ts'
 import type { FileReaders } from '../messages/files.ts'
-import { textOf } from '../messages/incoming-message.ts'
 import type { Contacts } from '../profile/contacts.ts'
 import type { MemberResult } from '../session/bulk-calls.ts'
 import { findGroup, findPool, type GroupFacts, type RequestResult } from '../session/peer-calls.ts'
 import { callPeer, unreachable } from '../session/peer-session.ts'
 import { abortable } from '../shell.ts'
-import { fencedReply, labelContent, labelPeer, NOTICE, peerShape, replyShape, visible } from './peer-tools.ts'
+import {
+  fencedReply,
+  labelBody,
+  labelContent,
+  labelFile,
+  labelPeer,
+  NOTICE,
+  peerShape,
+  replyShape,
+  visible,
+} from './peer-tools.ts'
 import { type ToolContext, tool, WAIT_SECONDS_MAX } from './tool.ts'
 
 /** How much later than its wait a call may return. */
@@ -272,14 +281,12 @@ function labelResult(
   { bodyBase64, file, envelopeId, isError, sentAtMs }: RequestResult,
   { peer, priority, contacts }: { peer: PeerKey; priority: Priority; contacts: Contacts },
 ): z.infer<typeof replyShape> {
-  const raw = textOf({ body: Buffer.from(bodyBase64, 'base64') })
-  const text = raw === null ? null : visible(raw)
   return {
     ...{ messageId: null, from: { ...labelPeer(peer, contacts), device: null }, group: null, pool: null },
     ...{ envelopeId, priority },
     ...{ attempt: 1, isRedriven: false, isRequest: false, isError, inReplyTo: null, thread: null, noAutoReply: false },
-    ...{ sentAtMs, enqueuedAtMs: sentAtMs, text, ...(text === raw && text !== null ? {} : { bodyBase64 }) },
-    file: file && { ...file, name: file.name === null ? null : visible(file.name) },
+    ...{ sentAtMs, enqueuedAtMs: sentAtMs, ...labelBody(Buffer.from(bodyBase64, 'base64')) },
+    file: labelFile(file),
   }
 }
 

@@ -8,8 +8,9 @@ import { foldedName } from '@sealpost/std/confusables'
 import { z } from 'zod'
 import { readableName } from '../members/names.ts'
 import { knownAs } from '../members/peers.ts'
+import { base64Of } from '../messages/content.ts'
 import { unsavedOutcome } from '../messages/files.ts'
-import { fileForPrograms, textOf } from '../messages/incoming-message.ts'
+import { type FileForPrograms, fileForPrograms, textOf } from '../messages/incoming-message.ts'
 import { escapeText } from '../output.ts'
 import type { Contacts } from '../profile/contacts.ts'
 import { callPeer } from '../session/peer-session.ts'
@@ -108,23 +109,25 @@ export function labelMessage(
 export function labelContent(message: Message, contacts: Contacts, path: string | null = null): LabelledContent {
   const { user: person, deviceLabel, envelopeId, priority, attempt, sentAtMs, enqueuedAtMs, body } = message
   const { isRedriven, isRequest, isError, inReplyTo, thread, noAutoReply, group, pool } = message
-  const raw = textOf(message)
-  const text = raw === null ? null : visible(raw)
   return {
     from: { ...labelPeer(person, contacts), device: deviceLabel === null ? null : visible(readableName(deviceLabel)) },
     group: group && { id: group.id, name: visible(group.name) },
     pool: pool && { id: pool.id },
     ...{ envelopeId, priority, attempt, isRedriven, isRequest, isError, inReplyTo, thread, noAutoReply },
-    ...{ sentAtMs, enqueuedAtMs, text },
-    ...(raw === null || text !== raw ? { bodyBase64: Buffer.from(body).toString('base64') } : {}),
-    file: labelFile(message, path),
+    ...{ sentAtMs, enqueuedAtMs, ...labelBody(body) },
+    file: labelFile(fileForPrograms(message, path === null ? unsavedOutcome(message) : { name: 'saved', path })),
   }
 }
 
-function labelFile(message: Message, path: string | null): LabelledContent['file'] {
-  const file = fileForPrograms(message, path === null ? unsavedOutcome(message) : { name: 'saved', path })
-  return file && { ...file, name: file.name === null ? null : visible(file.name) }
+/** Labels a body: its text, and the exact bytes if the text does not represent them exactly. */
+export function labelBody(body: Uint8Array): Pick<LabelledContent, 'text' | 'bodyBase64'> {
+  const raw = textOf({ body })
+  const text = raw === null ? null : visible(raw)
+  return { text, ...(raw === null || text !== raw ? { bodyBase64: base64Of({ body }) } : {}) }
 }
+
+export const labelFile = (file: FileForPrograms | null): LabelledContent['file'] =>
+  file && { ...file, name: file.name === null ? null : visible(file.name) }
 
 /** Returns the messages in text form, for clients that pass only text to the model. */
 export function fencedMessages(messages: readonly LabelledMessage[]): string {
