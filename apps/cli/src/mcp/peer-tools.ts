@@ -85,7 +85,7 @@ export const replyShape = contentShape.extend({
     .string()
     .nullable()
     .describe(
-      'null: the reply is already settled. Otherwise the reply has a file: call save_file, then settle_message',
+      'null: the reply is already settled, or a member of a group sent it with a file, and it arrives in the inbox. Otherwise the reply has a file: call save_file, then settle_message',
     ),
 })
 
