@@ -60,10 +60,9 @@ export const WAITING_CREDIT = 512
 const RETRY_EVERY_MS = 100
 const ENROL_EVERY_MS = 1_000
 
-export interface PeerSessionOptions extends Pick<SessionOptions, 'readWhen' | 'onWithdrawn' | 'wrapStore'> {
-  readonly credit?: number | undefined
-  /** The maximum age of messages; older ones are rejected. */
-  readonly maxAgeSeconds?: number | undefined
+export interface PeerSessionOptions
+  extends MemberPeerOptions,
+    Pick<SessionOptions, 'readWhen' | 'onWithdrawn' | 'wrapStore'> {
   /** The name that the session keeps across restarts. Default: `baseLabel` and a number. */
   readonly as?: string | undefined
   /** Default: the name of this host. */
