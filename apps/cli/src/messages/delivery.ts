@@ -113,7 +113,7 @@ const CLOCK_TIME = /^([01]?\d|2[0-3]):([0-5]\d)$/
 const DATE_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d)?$/
 
 /** Parses `14:30` (the next time at which a clock shows it) or `2026-12-01T09:00`, by default in the local time zone. */
-export function parseTime(text: string, nowMs: Millis = Date.now()): Millis {
+function parseTime(text: string, nowMs: Millis = Date.now()): Millis {
   const [, hours, minutes] = CLOCK_TIME.exec(text) ?? []
   if (hours !== undefined) return nextClockTime(Number(hours), Number(minutes), nowMs)
   const atMs = DATE_TIME.test(text) ? new Date(text).getTime() : Number.NaN

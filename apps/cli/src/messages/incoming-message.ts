@@ -150,7 +150,7 @@ export function labelOf(contacts: Contacts, key: PeerKey, deviceLabel: string | 
 }
 
 /** Returns the first eight characters of a fingerprint. It helps people to notice a key, and proves nothing. */
-export const shortFingerprint = (key: PeerKey): string => fingerprint(key).slice(0, 9)
+const shortFingerprint = (key: PeerKey): string => fingerprint(key).slice(0, 9)
 
 /** Returns a listener that reports a peer's events, and each disconnection and reconnection once. */
 export function peerEventReporter(output: Output, contacts: Contacts): (event: PeerEvent) => void {
