@@ -38,7 +38,13 @@ async function inbox(shell: Shell, { limit }: { readonly limit: number }): Promi
     () => forPeople(messages, { contacts, output }),
   )
   if (!output.isJson)
-    output.info(total > messages.length ? `${messages.length} of ${total} messages` : `${total} messages`)
+    output.info(
+      total > messages.length
+        ? `${messages.length} of ${total} messages`
+        : total === 1
+          ? '1 message'
+          : `${total} messages`,
+    )
 }
 
 function explain(error: Error & { code?: string }): never {

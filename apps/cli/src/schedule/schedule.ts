@@ -172,7 +172,8 @@ async function runAll(shell: Shell): Promise<void> {
   await shell.profile.readKeys()
   const runner = new ScheduleRunner(shell)
   await runner.begin()
-  shell.output.info(`running ${(await readSchedules(shell.profile)).length} schedules; press Ctrl-C to end`)
+  const { length } = await readSchedules(shell.profile)
+  shell.output.info(`running ${length === 1 ? '1 schedule' : `${length} schedules`}; press Ctrl-C to end`)
   for (;;) await abortable(delay(await runner.turn()), shell.signal)
 }
 
