@@ -129,6 +129,7 @@ describe('a budget', () => {
     const turns = uses(50, 30)
     turns.apply({ kind: 'replied', turn: '0', reply: '', replyTo: [], cost: 2, atMs: NOW_MS })
     expect(renewal(turns, { moneyPerDay: 2.6 })).toBe(0)
+    expect(renewal(uses(), { moneyPerDay: 0 })).toBe(NOW_MS + 24 * HOUR_MS)
     expect(renewal(turns, { moneyPerDay: 2.5 })).toBe(NOW_MS - 50 * MINUTE_MS + 24 * HOUR_MS)
   })
 })

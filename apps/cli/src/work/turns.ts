@@ -241,8 +241,13 @@ export function budgetRenewsAtMs(
   return Math.max(
     countRenewsAtMs(usesOf(HOUR_MS), turnsPerHour, { windowMs: HOUR_MS, nowMs, waiting }),
     countRenewsAtMs(usesOf(DAY_MS), turnsPerDay, { windowMs: DAY_MS, nowMs, waiting }),
-    sumRenewsAtMs(usesOf(DAY_MS), minutesPerDay, ({ atMs, endedAtMs }) => ((endedAtMs ?? nowMs) - atMs) / 60_000),
-    sumRenewsAtMs(usesOf(DAY_MS), moneyPerDay, ({ cost }) => cost),
+    sumRenewsAtMs(
+      usesOf(DAY_MS),
+      minutesPerDay,
+      nowMs,
+      ({ atMs, endedAtMs }) => ((endedAtMs ?? nowMs) - atMs) / 60_000,
+    ),
+    sumRenewsAtMs(usesOf(DAY_MS), moneyPerDay, nowMs, ({ cost }) => cost),
   )
 }
 
@@ -261,7 +266,12 @@ function countRenewsAtMs(uses: readonly Spent[], max: number | undefined, window
   return oldest + windowMs * (whole + 1)
 }
 
-function sumRenewsAtMs(uses: readonly Spent[], max: number | undefined, amountOf: (use: Spent) => number): Millis {
+function sumRenewsAtMs(
+  uses: readonly Spent[],
+  max: number | undefined,
+  nowMs: Millis,
+  amountOf: (use: Spent) => number,
+): Millis {
   if (max === undefined) return 0
   let sum = uses.reduce((total, use) => total + amountOf(use), 0)
   if (sum < max) return 0
@@ -269,7 +279,7 @@ function sumRenewsAtMs(uses: readonly Spent[], max: number | undefined, amountOf
     sum -= amountOf(use)
     if (sum < max) return use.atMs + DAY_MS
   }
-  return (uses.at(-1)?.atMs ?? 0) + DAY_MS
+  return (uses.at(-1)?.atMs ?? nowMs) + DAY_MS
 }
 
 export interface TurnLimits {
