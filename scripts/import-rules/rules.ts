@@ -164,7 +164,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   ],
   ioredis: ['apps/loadtest/src/rivals/'],
   'libsodium-wrappers': ['packages/identity/'],
-  'libsodium-wrappers-sumo': ['packages/identity/src/keys/key-file.ts'],
+  'libsodium-wrappers-sumo': ['packages/identity/src/keys/passphrase-lock.ts'],
   pg: ['packages/pg/src/pipeline/'],
   'pg-copy-streams': ['packages/pg/src/pipeline/'],
   uplot: ['packages/console/src/page/views/overview.tsx'],
