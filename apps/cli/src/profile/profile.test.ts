@@ -5,7 +5,8 @@ import type { MeshId, PeerKey } from '@sealpost/std'
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { readSettings } from '../settings.ts'
 import { Contacts } from './contacts.ts'
-import { Passphrase, Profile } from './profile.ts'
+import { Passphrase } from './passphrase.ts'
+import { Profile } from './profile.ts'
 
 let home: string
 beforeEach(() => {

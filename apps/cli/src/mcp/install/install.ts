@@ -5,7 +5,7 @@ import { OperatingError } from '@sealpost/std'
 import { FILE_HEADERS_ONLY, formatPatch, structuredPatch } from 'diff'
 import manifest from '../../../package.json'
 import { escapeText } from '../../output.ts'
-import { typedYes } from '../../profile/profile.ts'
+import { typedYes } from '../../profile/passphrase.ts'
 import type { GlobalOptions, Shell } from '../../shell.ts'
 import {
   type ClientFile,
