@@ -116,6 +116,8 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'profile_in_use',
     'session_in_use',
     'profile_joined',
+    'profile_exists',
+    'backup_exists',
     'store_in_use',
     'embedded_in_use',
     'embedded_port_taken',

@@ -1,4 +1,4 @@
-/** `sealpost key` shows fingerprints and rotates keys; `sealpost keygen` generates them. */
+/** `sealpost key` shows fingerprints, rotates keys and backs them up; `sealpost keygen` generates them. */
 import { fingerprint, ready } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { Command } from 'commander'
@@ -6,13 +6,19 @@ import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
+import { backupCommand, restoreCommand } from './backup.ts'
 
 export function keyCommand(run: RunAction): Command {
   return new Command('key')
-    .description('Compare and rotate your keys')
+    .description('Compare, rotate and back up your keys')
     .addCommand(fingerprintCommand(run))
     .addCommand(rotateCommand(run))
-    .addHelpText('after', examples('sealpost key fingerprint', 'sealpost key fingerprint bob', 'sealpost key rotate'))
+    .addCommand(backupCommand(run))
+    .addCommand(restoreCommand(run))
+    .addHelpText(
+      'after',
+      examples('sealpost key fingerprint bob', 'sealpost key rotate', 'sealpost key backup alice.sealpost'),
+    )
 }
 
 function fingerprintCommand(run: RunAction): Command {

@@ -40,12 +40,22 @@ export class Passphrase {
     return this.#known
   }
 
-  async #findNew(): Promise<string> {
+  /** Returns the passphrase of an existing backup. @throws the errors of `get` */
+  getForBackup(): Promise<string> {
+    return this.#find('passphrase of the backup: ')
+  }
+
+  /** Returns a passphrase for a new backup, typed twice at a terminal. @throws the errors of `choose` */
+  chooseForBackup(): Promise<string> {
+    return this.#findNew('passphrase for the backup: ')
+  }
+
+  async #findNew(prompt = 'new passphrase: '): Promise<string> {
     const isTyped = this.#places.file === undefined && this.#places.fromEnvironment === undefined
-    const first = await this.#find('new passphrase: ')
+    const first = await this.#find(prompt)
     if (first === '') throw new OperatingError('usage', 'A passphrase has at least one character.')
     if (isTyped && first !== (await this.#find('repeat it: ')))
-      throw new OperatingError('usage', 'The passphrases differ. No keys were generated.')
+      throw new OperatingError('usage', 'The passphrases differ. Nothing was written.')
     return first
   }
 

@@ -69,11 +69,11 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
   }
 }
 
-/** Creates or truncates a file, and resolves when its text is on disk. */
-export async function writeSynced(path: string, text: string, mode: number): Promise<void> {
+/** Creates or truncates a file, and resolves when its contents are on disk. */
+export async function writeSynced(path: string, contents: string | Uint8Array, mode: number): Promise<void> {
   const file = await open(path, 'w', mode)
   try {
-    await file.writeFile(text)
+    await file.writeFile(contents)
     await file.sync()
   } finally {
     await file.close()
@@ -138,7 +138,7 @@ interface OpenedKeyFile extends Omit<KeyFileRead, 'contents'> {
 export class Profile {
   readonly name: string
   readonly folder: string
-  readonly #passphrase: Passphrase
+  readonly passphrase: Passphrase
   /** Cached, because opening a locked file is slow. */
   #opened: Promise<OpenedKeyFile> | null = null
 
@@ -150,7 +150,7 @@ export class Profile {
         'The name of a profile contains only letters, digits, dots, dashes and underscores.',
       )
     this.name = name
-    this.#passphrase = passphrase
+    this.passphrase = passphrase
     this.folder = join(settings.home, name)
   }
 
@@ -187,7 +187,7 @@ export class Profile {
   /** Generates keys and locks them with a passphrase. @throws the errors of `makeKeys` and `Passphrase.choose` */
   async makeLockedKeys(): Promise<Identity> {
     if (this.hasKeys) return this.makeKeys() // refuse an existing key file before the prompt
-    return this.#writeNewKeys({ passphrase: await this.#passphrase.choose() })
+    return this.#writeNewKeys({ passphrase: await this.passphrase.choose() })
   }
 
   /**
@@ -208,7 +208,7 @@ export class Profile {
   /** Returns the passphrase of a locked key file; null if it is not locked. @throws the errors of `readKeys` */
   async findPassphrase(): Promise<string | null> {
     const { isLocked } = await this.#openKeyFile()
-    return isLocked ? await this.#passphrase.get() : null
+    return isLocked ? await this.passphrase.get() : null
   }
 
   /** Reads the key file again. @throws the errors of `readKeys` */
@@ -223,7 +223,7 @@ export class Profile {
    */
   async replaceKeys(contents: PeerKeyFile): Promise<void> {
     const { isLocked } = await this.#openKeyFile()
-    const lock = isLocked ? { passphrase: await this.#passphrase.get() } : null
+    const lock = isLocked ? { passphrase: await this.passphrase.get() } : null
     await replaceKeyFile(this.keyFile, contents, lock)
     this.#opened = null
   }
@@ -231,13 +231,13 @@ export class Profile {
   /** Returns the next identity of an unfinished rotation. */
   async findNextKeys(): Promise<PeerKeyFile | null> {
     if (!existsSync(this.#nextKeyFile)) return null
-    const { contents } = await readKeyFile(this.#nextKeyFile, () => this.#passphrase.get())
+    const { contents } = await readKeyFile(this.#nextKeyFile, () => this.passphrase.get())
     return contents.kind === 'peer' ? contents : null
   }
 
   async writeNextKeys(contents: PeerKeyFile): Promise<void> {
     const { isLocked } = await this.#openKeyFile()
-    await replaceKeyFile(this.#nextKeyFile, contents, isLocked ? { passphrase: await this.#passphrase.get() } : null)
+    await replaceKeyFile(this.#nextKeyFile, contents, isLocked ? { passphrase: await this.passphrase.get() } : null)
   }
 
   /** Replaces the identity by the next one. Call once the broker has accepted the rotation. */
@@ -272,7 +272,7 @@ export class Profile {
         'profile_missing',
         `The profile ${this.name} has no keys. Generate them with \`sealpost join INVITE\` or \`sealpost keygen\`.`,
       )
-    const { contents, ...facts } = await readKeyFile(this.keyFile, () => this.#passphrase.get())
+    const { contents, ...facts } = await readKeyFile(this.keyFile, () => this.passphrase.get())
     if (contents.kind === 'peer') return { ...facts, contents }
     throw new OperatingError('key_file_wrong_kind', `The file ${this.keyFile} is not the key file of a peer.`)
   }
