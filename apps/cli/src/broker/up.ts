@@ -31,6 +31,7 @@ import {
 import { addMembers, createMesh } from '@sealpost/store'
 import { Command } from 'commander'
 import { saveOwnerAccess } from '../operator/admin-api.ts'
+import { KEYCHAIN_OPTION } from '../profile/keychain.ts'
 import {
   ensureKeys,
   isRecord,
@@ -96,6 +97,7 @@ interface UpOptions {
   readonly tlsCert?: string
   readonly tlsKey?: string
   readonly name?: string
+  readonly keychain?: boolean
   readonly log?: boolean
 }
 
@@ -126,6 +128,7 @@ export function upCommand(run: RunAction): Command {
       '--name <NAME>',
       "the name of the mesh's first member, used only at the first start; default: the name of your account",
     )
+    .option(...KEYCHAIN_OPTION)
     .option('--log', "print the broker's entire log to stderr, not only warnings and errors")
     .addHelpText(
       'after',
@@ -201,7 +204,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   const keeper = stack.use(await startSupervisor(shell, { options, tls, folder, port, logins }))
   shell.signal.throwIfAborted()
   const { first } = keeper
-  const admin = former?.admin ?? (await ensureKeys(shell.profile))
+  const admin = former?.admin ?? (await ensureKeys(shell.profile, options))
   const state = { port: portOf(first.url), meshId: former?.meshId ?? newMeshId(), admin }
   await writeJsonFile(stateFile, state)
   await saveAccess(postgres, folder, first.adminUrl)

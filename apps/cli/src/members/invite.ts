@@ -15,6 +15,7 @@ import { Command, Option } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
 import { dialWarning } from '../broker/broker-supervisor.ts'
 import { escapeName, type Output } from '../output.ts'
+import { KEYCHAIN_OPTION } from '../profile/keychain.ts'
 import { ensureKeys, userName } from '../profile/profile.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseInteger } from '../settings.ts'
@@ -147,6 +148,7 @@ const qrOf = (text: string): string => renderUnicodeCompact(text, { border: 2 })
 
 interface JoinOptions {
   readonly name?: string
+  readonly keychain?: boolean
   readonly timeout: number
 }
 
@@ -160,6 +162,7 @@ export function joinCommand(run: RunAction): Command {
       '-n, --name <NAME>',
       'your name in the mesh; default: the name of the profile, or of your account. A device is always named USER/LABEL',
     )
+    .option(...KEYCHAIN_OPTION)
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '20s'))
     .addHelpText('after', examples('sealpost join sealpost1:… --name bob', 'sealpost join sealpost1:… --profile work'))
     .action(run(joinMesh))
@@ -183,7 +186,7 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
     )
   const warning = dialWarning(dialled)
   if (warning !== null) output.warn(escapeName(warning))
-  const key = await ensureKeys(profile)
+  const key = await ensureKeys(profile, options)
   const { identity } = await profile.readKeys()
   using shell = withDeadline(asked, options.timeout, `The broker did not respond within ${options.timeout} s.`)
   const name = options.name ?? (profile.name === 'default' ? userName() : profile.name)

@@ -10,7 +10,7 @@
 import { mkdir, mkdtemp, open, readdir, readFile, rename, rm, rmdir } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { fingerprint, hash256, ready } from '@sealpost/identity'
-import { plainText, readKeyFile, readText, writeKeyFile } from '@sealpost/identity/key-file'
+import { type KeyFileLock, plainText, readKeyFile, readText, writeKeyFile } from '@sealpost/identity/key-file'
 import {
   isLockHeader,
   type Locked,
@@ -23,6 +23,7 @@ import { fromBase64url, OperatingError, toBase64url, toHex } from '@sealpost/std
 import { Command } from 'commander'
 import { escapeName } from '../output.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
+import { newKeychainLock } from './keychain.ts'
 import { fileUnwritable, isRecord, type Profile, parseJson, readTextFile, writeSynced } from './profile.ts'
 
 const FORMAT = 'sealpost-backup'
@@ -129,12 +130,8 @@ export async function keyFilesOf(folder: string): Promise<string[]> {
   return paths.filter((path, i) => found[i] && KEY_FILES.test(path))
 }
 
-/**
- * Writes the files of a backup to a folder. `passphrase` locks the key files.
- * @throws OperatingError `key_file_unwritable`, `file_unwritable`
- */
-async function writeBackup(folder: string, { texts, stores }: IdentityBackup, passphrase: string | null) {
-  const lock = passphrase === null ? null : { passphrase }
+/** Writes the files of a backup to a folder. @throws OperatingError `key_file_unwritable`, `file_unwritable` */
+async function writeBackup(folder: string, { texts, stores }: IdentityBackup, lock: KeyFileLock | null) {
   for (const [path, text] of Object.entries(texts)) {
     const target = join(folder, path)
     await mkdir(dirname(target), { recursive: true, mode: 0o700 })
@@ -188,11 +185,12 @@ export function restoreCommand(run: RunAction): Command {
   return new Command('restore')
     .description('Make a profile from a backup. An existing profile is never overwritten.')
     .argument('<FILE>', 'the file that "key backup" has written')
+    .option('--keychain', "encrypt the keys with a random passphrase in the operating system's keychain")
     .addHelpText(
       'after',
       `
 The passphrase comes from a prompt, SEALPOST_PASSPHRASE or --passphrase-file. If the keys were encrypted when you made the
-backup, they are encrypted with the passphrase of the backup. The sessions of the profile keep their names. Do not use the
+backup, they are encrypted with the passphrase of the backup, unless you set --keychain. The sessions of the profile keep their names. Do not use the
 identity on two machines: the connection that was opened last ends the other one. Messages that the lost machine had not sent
 yet are lost; messages that it had not settled are delivered again.
 ${examples('sealpost key restore alice.sealpost', 'sealpost key restore alice.sealpost --profile work')}`,
@@ -200,17 +198,22 @@ ${examples('sealpost key restore alice.sealpost', 'sealpost key restore alice.se
     .action(run(restore))
 }
 
-async function restore({ profile, output }: Shell, _options: object, path: string): Promise<void> {
+async function restore({ profile, output }: Shell, options: { keychain?: boolean }, path: string): Promise<void> {
   await refuseExisting(profile)
   const text = await readTextFile(path)
   if (text === undefined) throw new OperatingError('file_missing', `The file ${path} does not exist.`)
   const locked = await readBackup(text, path)
   const passphrase = await profile.passphrase.getForBackup()
   const contents = await openBackup(locked, passphrase, path)
-  await createProfile(profile, (folder) => writeBackup(folder, contents, contents.isLocked ? passphrase : null))
+  const lock: KeyFileLock | null = options.keychain
+    ? await newKeychainLock(profile.name)
+    : contents.isLocked
+      ? { passphrase }
+      : null
+  await createProfile(profile, (folder) => writeBackup(folder, contents, lock))
   const facts = { ...(await factsOf(contents)), profile: profile.name }
   await output.result(facts, () => output.facts(lines(facts)))
-  if (contents.isLocked) output.info('the keys are encrypted with the passphrase of the backup')
+  if (lock && lock.keychain === undefined) output.info('the keys are encrypted with the passphrase of the backup')
 }
 
 /** Fills a new folder, which becomes the profile once it is complete. */

@@ -1,20 +1,25 @@
-/** `sealpost key` shows fingerprints, rotates keys and backs them up; `sealpost keygen` generates them. */
+/** `sealpost key` shows fingerprints, rotates, backs up and encrypts keys; `sealpost keygen` generates them. */
 import { fingerprint, ready } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { backupCommand, restoreCommand } from './backup.ts'
+import { KEYCHAIN_OPTION } from './keychain.ts'
+import { protectCommand, unprotectCommand } from './protect.ts'
 
 export function keyCommand(run: RunAction): Command {
   return new Command('key')
-    .description('Compare, rotate and back up your keys')
+    .description('Compare, rotate, back up and encrypt your keys')
     .addCommand(fingerprintCommand(run))
     .addCommand(rotateCommand(run))
     .addCommand(backupCommand(run))
     .addCommand(restoreCommand(run))
+    .addCommand(protectCommand(run))
+    .addCommand(unprotectCommand(run))
     .addHelpText(
       'after',
       examples('sealpost key fingerprint bob', 'sealpost key rotate', 'sealpost key backup alice.sealpost'),
@@ -102,20 +107,29 @@ export function keygenCommand(run: RunAction): Command {
       '--passphrase',
       'encrypt the keys with a passphrase from a prompt, SEALPOST_PASSPHRASE or --passphrase-file',
     )
+    .option(...KEYCHAIN_OPTION)
     .addHelpText(
       'after',
       examples(
         'sealpost keygen',
         'sealpost keygen --profile work --json',
         'sealpost keygen --passphrase',
+        'sealpost keygen --keychain',
         'sealpost keygen --passphrase --passphrase-file ~/.sealpost-passphrase',
       ),
     )
     .action(run(keygen))
 }
 
-async function keygen({ profile, output }: Shell, { passphrase }: { readonly passphrase?: boolean }): Promise<void> {
-  const { signing } = await (passphrase ? profile.makeLockedKeys() : profile.makeKeys())
+interface KeygenOptions {
+  readonly passphrase?: boolean
+  readonly keychain?: boolean
+}
+
+async function keygen({ profile, output }: Shell, { passphrase, keychain }: KeygenOptions): Promise<void> {
+  if (passphrase && keychain) throw new OperatingError('usage', 'Set either --passphrase or --keychain.')
+  const making = keychain ? profile.makeKeychainKeys() : passphrase ? profile.makeLockedKeys() : profile.makeKeys()
+  const { signing } = await making
   const made = {
     profile: profile.name,
     key: signing.publicKey,

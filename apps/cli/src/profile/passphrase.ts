@@ -40,6 +40,11 @@ export class Passphrase {
     return this.#known
   }
 
+  /** Returns a passphrase that replaces an existing one, typed twice at a terminal. @throws the errors of `choose` */
+  chooseNew(): Promise<string> {
+    return this.#findNew()
+  }
+
   /** Returns the passphrase of an existing backup. @throws the errors of `get` */
   getForBackup(): Promise<string> {
     return this.#find('passphrase of the backup: ')

@@ -18,6 +18,7 @@ import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import {
+  type KeyFileLock,
   type KeyFileRead,
   type PeerKeyFile,
   readKeyFile,
@@ -29,6 +30,7 @@ import type { Membership, Status } from '@sealpost/sdk'
 import { lockStoreInTurn, type StoreLock } from '@sealpost/sdk/file-store'
 import { isChosenName, isHex, NAME_LENGTH_MAX, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
 import type { Settings } from '../settings.ts'
+import { deleteFromKeychain, keychainLock, newKeychainLock, readKeychain } from './keychain.ts'
 import { Passphrase } from './passphrase.ts'
 
 /**
@@ -141,6 +143,7 @@ export class Profile {
   readonly passphrase: Passphrase
   /** Cached, because opening a locked file is slow. */
   #opened: Promise<OpenedKeyFile> | null = null
+  #fromKeychain: Promise<string> | null = null
 
   /** Returns the profile, which may not exist. @throws OperatingError `usage` for an invalid name */
   constructor(settings: Pick<Settings, 'home'>, name: string, passphrase = new Passphrase({})) {
@@ -207,8 +210,21 @@ export class Profile {
 
   /** Returns the passphrase of a locked key file; null if it is not locked. @throws the errors of `readKeys` */
   async findPassphrase(): Promise<string | null> {
-    const { isLocked } = await this.#openKeyFile()
-    return isLocked ? await this.passphrase.get() : null
+    return (await this.findLock())?.passphrase ?? null
+  }
+
+  /** Returns the lock of the key file; null if it is not locked. @throws the errors of `readKeys` */
+  async findLock(): Promise<KeyFileLock | null> {
+    const { isLocked, keychain } = await this.#openKeyFile()
+    if (!isLocked) return null
+    const passphrase = await this.#passphraseOf(keychain)
+    return keychain === undefined ? { passphrase } : keychainLock(keychain, passphrase)
+  }
+
+  #passphraseOf(keychain?: string): Promise<string> {
+    if (keychain === undefined) return this.passphrase.get()
+    this.#fromKeychain ??= readKeychain(keychain)
+    return this.#fromKeychain
   }
 
   /** Reads the key file again. @throws the errors of `readKeys` */
@@ -222,22 +238,19 @@ export class Profile {
    * errors of `readKeys`
    */
   async replaceKeys(contents: PeerKeyFile): Promise<void> {
-    const { isLocked } = await this.#openKeyFile()
-    const lock = isLocked ? { passphrase: await this.passphrase.get() } : null
-    await replaceKeyFile(this.keyFile, contents, lock)
+    await replaceKeyFile(this.keyFile, contents, await this.findLock())
     this.#opened = null
   }
 
   /** Returns the next identity of an unfinished rotation. */
   async findNextKeys(): Promise<PeerKeyFile | null> {
     if (!existsSync(this.#nextKeyFile)) return null
-    const { contents } = await readKeyFile(this.#nextKeyFile, () => this.passphrase.get())
+    const { contents } = await readKeyFile(this.#nextKeyFile, (keychain) => this.#passphraseOf(keychain))
     return contents.kind === 'peer' ? contents : null
   }
 
   async writeNextKeys(contents: PeerKeyFile): Promise<void> {
-    const { isLocked } = await this.#openKeyFile()
-    await replaceKeyFile(this.#nextKeyFile, contents, isLocked ? { passphrase: await this.passphrase.get() } : null)
+    await replaceKeyFile(this.#nextKeyFile, contents, await this.findLock())
   }
 
   /** Replaces the identity by the next one. Call once the broker has accepted the rotation. */
@@ -272,7 +285,7 @@ export class Profile {
         'profile_missing',
         `The profile ${this.name} has no keys. Generate them with \`sealpost join INVITE\` or \`sealpost keygen\`.`,
       )
-    const { contents, ...facts } = await readKeyFile(this.keyFile, () => this.passphrase.get())
+    const { contents, ...facts } = await readKeyFile(this.keyFile, (keychain) => this.#passphraseOf(keychain))
     if (contents.kind === 'peer') return { ...facts, contents }
     throw new OperatingError('key_file_wrong_kind', `The file ${this.keyFile} is not the key file of a peer.`)
   }
@@ -331,7 +344,20 @@ export class Profile {
     return writeJsonFile(this.statusFile, status)
   }
 
-  async #writeNewKeys(lock: { passphrase: string } | null): Promise<Identity> {
+  /**
+   * Generates keys and locks them with a passphrase in the keychain. @throws the errors of `makeKeys` and
+   * `newKeychainLock`
+   */
+  async makeKeychainKeys(): Promise<Identity> {
+    if (this.hasKeys) return this.makeKeys()
+    const lock = await newKeychainLock(this.name)
+    return this.#writeNewKeys(lock).catch(async (error) => {
+      await deleteFromKeychain(lock.keychain)
+      throw error
+    })
+  }
+
+  async #writeNewKeys(lock: KeyFileLock | null): Promise<Identity> {
     await ready()
     const identity = generateIdentity()
     await this.#makeFolder()
@@ -351,8 +377,9 @@ export class Profile {
 }
 
 /** Generates the profile's keys unless they exist. @returns the public key */
-export async function ensureKeys(profile: Profile): Promise<PeerKey> {
-  const identity = profile.hasKeys ? (await profile.readKeys()).identity : await profile.makeKeys()
+export async function ensureKeys(profile: Profile, { keychain = false } = {}): Promise<PeerKey> {
+  if (profile.hasKeys) return profile.readOwnKey()
+  const identity = await (keychain ? profile.makeKeychainKeys() : profile.makeKeys())
   return identity.signing.publicKey
 }
 

@@ -67,17 +67,22 @@ export const FORMER_KEYS_MAX = 64
 interface LockedKeyFile extends Locked {
   readonly kind: string
   readonly publicKey: string
+  readonly keychain?: string
 }
 
 export function plainText(contents: KeyFile): string {
   return `${JSON.stringify(toJson(contents), null, 2)}\n`
 }
 
-async function lockedText(contents: KeyFile, passphrase: string, cost: PassphraseCost): Promise<string> {
+async function lockedText(
+  contents: KeyFile,
+  { passphrase, cost = USUAL_COST, keychain }: KeyFileLock,
+): Promise<string> {
   const { publicKey } = contents.kind === 'peer' ? contents.identity.signing : contents.signing
   const outside = { kind: contents.kind, publicKey }
   const locked = await lockText(plainText(contents), passphrase, { context: contextOf(outside), cost })
-  return `${JSON.stringify({ format: FORMAT, version: LOCKED_VERSION, ...outside, ...locked }, null, 2)}\n`
+  const head = { format: FORMAT, version: LOCKED_VERSION, ...outside, ...(keychain !== undefined && { keychain }) }
+  return `${JSON.stringify({ ...head, ...locked }, null, 2)}\n`
 }
 
 /** Reads the contents of a key file. Returns null unless they are complete. */
@@ -102,10 +107,12 @@ export function isLocked(contents: KeyFile | LockedKeyFile): contents is LockedK
 const contextOf = ({ kind, publicKey }: { kind: string; publicKey: string }): string =>
   `${FORMAT}/${LOCKED_VERSION} ${kind} ${publicKey}`
 
-function lockedFromJson({ kind, publicKey, lock, sealed }: Fields): LockedKeyFile | null {
+function lockedFromJson({ kind, publicKey, lock, sealed, keychain }: Fields): LockedKeyFile | null {
   const header = fieldsOf(lock)
   if (typeof kind !== 'string' || typeof publicKey !== 'string' || typeof sealed !== 'string') return null
-  return header && isLockHeader(header) ? { kind, publicKey, sealed, lock: header as unknown as Locked['lock'] } : null
+  if (!header || !isLockHeader(header)) return null
+  const locked = { kind, publicKey, sealed, lock: header as unknown as Locked['lock'] }
+  return typeof keychain === 'string' ? { ...locked, keychain } : locked
 }
 
 function toJson(contents: KeyFile): object {
@@ -196,6 +203,8 @@ function enrolmentFromJson(value: unknown): KeyFileEnrolment | null | 'malformed
 export interface KeyFileRead {
   readonly contents: KeyFile
   readonly isLocked: boolean
+  /** See `KeyFileLock`. */
+  readonly keychain?: string
   readonly warning: { readonly code: 'key_file_exposed'; readonly message: string } | null
 }
 
@@ -203,7 +212,12 @@ export interface KeyFileLock {
   readonly passphrase: string
   /** Default: 64 MiB and 3 passes. */
   readonly cost?: PassphraseCost
+  /** The name under which the writer stored the passphrase in the operating system's keychain, for its readers. */
+  readonly keychain?: string
 }
+
+/** Returns the passphrase of a file. `keychain`: as in `KeyFileLock`. */
+export type FindPassphrase = (keychain?: string) => string | Promise<string>
 
 /**
  * Creates the file with mode 0600 and syncs it. An existing file or link at the path is left unchanged.
@@ -238,29 +252,26 @@ export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyF
  * a passphrase, `passphrase_wrong`
  * @example const { contents } = await readKeyFile('ada.json', () => 'correct horse')
  */
-export async function readKeyFile(path: string, passphrase?: () => string | Promise<string>): Promise<KeyFileRead> {
+export async function readKeyFile(path: string, passphrase?: FindPassphrase): Promise<KeyFileRead> {
   await ready()
   const { text, mode } = await readWholeText(path)
   const found = readText(text)
   if (!found) throw new OperatingError('key_file_malformed', `The file ${path} is not a key file of this version.`)
   const warning = isExposed(mode) ? exposure(path) : null
   if (!isLocked(found)) return { contents: found, isLocked: false, warning }
-  return { contents: await unlocked(path, found, passphrase), isLocked: true, warning }
+  const read = { contents: await unlocked(path, found, passphrase), isLocked: true, warning }
+  return found.keychain === undefined ? read : { ...read, keychain: found.keychain }
 }
 
 const FILE_BYTES_MAX = 65_536
 
 function textOf(contents: KeyFile, lock: KeyFileLock | null): string | Promise<string> {
-  return lock ? lockedText(contents, lock.passphrase, lock.cost ?? USUAL_COST) : plainText(contents)
+  return lock ? lockedText(contents, lock) : plainText(contents)
 }
 
-async function unlocked(
-  path: string,
-  locked: LockedKeyFile,
-  passphrase: (() => string | Promise<string>) | undefined,
-): Promise<KeyFile> {
+async function unlocked(path: string, locked: LockedKeyFile, passphrase: FindPassphrase | undefined): Promise<KeyFile> {
   if (!passphrase) throw new OperatingError('key_file_locked', `The key file ${path} is encrypted with a passphrase.`)
-  const contents = await unlock(locked, await passphrase())
+  const contents = await unlock(locked, await passphrase(locked.keychain))
   if (contents) return contents
   throw new OperatingError('passphrase_wrong', `The passphrase does not decrypt the key file ${path}.`)
 }
