@@ -454,16 +454,17 @@ export class Engine {
     session.state = { name: 'live', live }
     session.heardAtMs = nowMs // The peer sent nothing while its session was opened, so restart its silence.
     this.context.send(live, [welcomeOf(this.options, member, { epoch, proof })])
-    if (proof !== NO_PROOF) this.sendAddresses(live, meshId)
+    if (proof !== NO_PROOF) this.sendNews(live, member)
     this.requests.ask(live, { type: 'findLost' })
     this.presence.changed(live.peer, live.mesh)
     this.deliveries.scheduleClaim(live)
   }
 
-  private sendAddresses(live: LiveSession, meshId: MeshId): void {
+  private sendNews(live: LiveSession, { meshId, dueBinding }: Member): void {
     const urls = this.placement.alternativesFor(meshId)
     const cell = [...(this.options.cellUrls ?? [])]
     if (urls.length + cell.length > 0) this.context.send(live, [{ type: 'shards', urls, cell }])
+    if (dueBinding) this.context.send(live, [{ type: 'directory', ref: 0, bindings: [dueBinding], unknown: [] }])
   }
 
   private refuse(session: Session, code: CloseCode, retryAfterMs: Millis = TRY_LATER_MS): void {

@@ -16,6 +16,10 @@ export const CONSENT_MAX = 1000
 export const CONSENT_CHANGES_MAX = 256
 /** The maximum number of stored key bindings of one peer, including the current one. */
 export const KEY_HISTORY_MAX = 17
+/** How long a key binding is valid: a member that was offline for a third of it still receives mail. */
+export const BINDING_MS = 90 * 24 * 3600_000
+/** A binding with less time left is due for renewal. */
+export const BINDING_DUE_MS = BINDING_MS / 3
 /** The maximum size of an invite: an address, three keys and a signature. */
 export const INVITE_BYTES_MAX = 1024
 export const FRAME_BYTES_MAX = 256 * 1024

@@ -2,7 +2,7 @@
  * Defines the types that engine and queue share, since neither imports the other. All times follow the database clock.
  */
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, SpaceId } from '@sealpost/std'
-import type { ConsentPolicy } from './frames.ts'
+import type { ConsentPolicy, KeyBindingEntry } from './frames.ts'
 import type { Death } from './terms.ts'
 
 export interface DeliveryRef {
@@ -276,6 +276,8 @@ export interface Member {
   readonly sessionEpoch: number
   readonly consent: Consent | null
   readonly lineage?: Lineage
+  /** The member's key binding, if it is due for renewal. */
+  readonly dueBinding?: KeyBindingEntry
 }
 
 /**

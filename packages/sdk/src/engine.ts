@@ -61,6 +61,8 @@ export interface PeerEngineOptions extends ConnectionTarget {
   readonly store?: EngineStore
   /** Default: those in the store. */
   readonly keyEpochs?: KeyEpochs
+  /** Called when this peer's key binding is due for renewal. */
+  readonly bindingDue?: () => void
 }
 
 /** The store of an engine: its records at the start, and a way to write changes. */
@@ -118,6 +120,7 @@ export class PeerEngine {
       epochs: this.keyEpochs,
       self: options.peerKey,
       ownKeyMissing: (error) => this.#fail(error),
+      bindingDue: options.bindingDue,
       current: (peer) => this.users.current(peer),
       emit,
       unlock: (peer) => this.#unlock(peer),

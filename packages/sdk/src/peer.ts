@@ -178,6 +178,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
         ...(credit === undefined ? {} : { credit }),
         ...(options.maxAgeSeconds === undefined ? {} : { maxAgeMs: options.maxAgeSeconds * 1000 }),
         ...(keyEpochs && { keyEpochs }),
+        bindingDue: () => void this.rotateBoxKey(crypto.current).catch(() => undefined), // the next session tries again
       },
       store,
       deliver: (message) => this.#incoming.deliver(message),

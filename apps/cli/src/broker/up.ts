@@ -17,6 +17,7 @@ import {
 } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { openDatabase } from '@sealpost/pg'
+import { BINDING_MS } from '@sealpost/protocol'
 import { prepareDatabase } from '@sealpost/schema'
 import {
   isChosenName,
@@ -56,8 +57,6 @@ interface FirstMesh {
   readonly brokerKey: PeerKey
 }
 
-const BINDING_FOR_MS = 10 * 365 * 86_400_000
-
 export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
 
 async function enrolFirstAdmin(profile: Profile, mesh: FirstMesh): Promise<Membership> {
@@ -80,7 +79,7 @@ async function enrol(identity: Identity, { databaseUrl, meshId, meshName, name }
         select name from member where mesh_id = ${meshId} and encode(peer_key, 'hex') = ${publicKey}`,
     )
     if (member) return member.name ?? ''
-    const binding = bindBoxKey(identity, meshId, Date.now() + BINDING_FOR_MS)
+    const binding = bindBoxKey(identity, meshId, Date.now() + BINDING_MS)
     const chosen = tidyName(name)
     await addMembers(db, meshId, [{ ...binding, name: chosen, role: 'admin' }])
     return chosen

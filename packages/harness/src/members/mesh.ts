@@ -33,6 +33,8 @@ export interface MeshMembers {
 }
 
 const DAY_MS = 86_400_000
+/** Longer than the time in which a peer renews its binding, which would be a request at each start. */
+const BINDING_DAYS = 90
 const MEMBERS_AT_ONCE = 1000
 
 export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
@@ -47,7 +49,7 @@ export async function generateMesh(members: number, meshId: MeshId = newMeshId()
       signing: toHex(signing.secretKey.subarray(0, 32)),
       box: toHex(box.secretKey),
     })),
-    bindings: identities.map((identity) => bindBoxKey(identity, meshId, Date.now() + DAY_MS)),
+    bindings: identities.map((identity) => bindBoxKey(identity, meshId, Date.now() + BINDING_DAYS * DAY_MS)),
   }
 }
 

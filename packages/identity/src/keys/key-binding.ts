@@ -24,7 +24,7 @@ export type KeyBindingVerdict = 'ok' | 'binding_forged' | 'binding_expired' | 'b
 export function bindBoxKey(identity: Identity, meshId: MeshId, notAfterMs: Millis): KeyBinding {
   const { signing, box } = identity
   const claim = { meshId, peerKey: signing.publicKey, boxKey: box.publicKey, boxEpoch: box.epoch, notAfterMs }
-  assert(isBinding(claim), 'a key binding has a mesh id, two keys, an epoch and a time')
+  assert(isBinding(claim), 'invalid key binding')
   return { ...claim, signature: sign(signing, signedBinding(claim)) }
 }
 
@@ -84,7 +84,7 @@ export function signIdentityRotation(
   { meshId, atMs }: Pick<IdentityRotation, 'meshId' | 'atMs'>,
 ): Uint8Array {
   const succession = { meshId, former: former.publicKey, successor: successor.publicKey, atMs }
-  assert(isRotation(succession), 'a succession has a mesh, two different keys and a time')
+  assert(isRotation(succession), 'invalid succession')
   const fields = rotationFields(succession)
   const text = signedRotation(fields)
   return concatBytes([fields, sign(former, text), sign(successor, text)])

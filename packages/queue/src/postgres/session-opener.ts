@@ -4,6 +4,7 @@
  */
 import { arrayLiteral, byteaText, type Database, runPrepared } from '@sealpost/pg'
 import {
+  BINDING_DUE_MS,
   type Consent,
   type ConsentPolicy,
   type KeyBindingEntry,
@@ -75,15 +76,7 @@ export class SessionOpener {
   }
 
   async findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]> {
-    return (await this.memberRows(meshId, peers))
-      .filter((row) => !row.is_revoked)
-      .map((row) => ({
-        peer: keyText(row.peer_key),
-        boxKey: row.box_key,
-        boxEpoch: row.box_epoch,
-        notAfterMs: row.binding_not_after_ms,
-        signature: row.binding_signature,
-      }))
+    return (await this.memberRows(meshId, peers)).filter((row) => !row.is_revoked).map(bindingOf)
   }
 
   /** Opens a session. Waits for a locked row in a separate statement, so that no other session waits. */
@@ -231,6 +224,17 @@ function memberOf(meshId: MeshId, row: MemberRow): Member {
     sessionEpoch: row.session_epoch,
     consent: consentOf(row),
     ...(row.lineage === null ? {} : { lineage: lineageOf(row.lineage) }),
+    ...(row.binding_not_after_ms - Date.now() < BINDING_DUE_MS ? { dueBinding: bindingOf(row) } : {}),
+  }
+}
+
+function bindingOf(row: MemberRow): KeyBindingEntry {
+  return {
+    peer: keyText(row.peer_key),
+    boxKey: row.box_key,
+    boxEpoch: row.box_epoch,
+    notAfterMs: row.binding_not_after_ms,
+    signature: row.binding_signature,
   }
 }
 

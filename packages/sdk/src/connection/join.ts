@@ -17,6 +17,7 @@ import {
   verifyBroker,
 } from '@sealpost/identity'
 import {
+  BINDING_MS,
   binaryForm,
   type ClientForm,
   type ClientFrame,
@@ -37,7 +38,6 @@ import {
   withResolvers,
 } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
-import { BINDING_MS } from '../keys/key-epochs.ts'
 import { platformWebSocket, type WebSocketConstructor, type WebSocketLike } from '../ports.ts'
 import { certificateErrorCode, certificateUntrusted, judgeKey, ShardAddresses, socketUrl } from './addresses.ts'
 import { codeOfClose, wrongBroker } from './connection.ts'

@@ -5,7 +5,7 @@
  * Former keys are requested when an envelope can't be opened. They are used to open mail but never to seal it.
  */
 import type { Correspondent, KeyBindingVerdict } from '@sealpost/identity'
-import { type FrameOf, type KeyBindingEntry, LOOKUP_MAX } from '@sealpost/protocol'
+import { BINDING_DUE_MS, type FrameOf, type KeyBindingEntry, LOOKUP_MAX } from '@sealpost/protocol'
 import { isSameBytes, type Millis, type PeerKey } from '@sealpost/std'
 import { chunksOf } from '../outbox/lane.ts'
 import { type CryptoPort, type KeyRefusal, NO_FRAMES } from '../ports.ts'
@@ -25,6 +25,9 @@ export interface KeyDirectoryPorts {
   readonly isFormer: (former: PeerKey, of: PeerKey) => boolean
   /** Called when the peer has a new key. */
   readonly changed: (peer: PeerKey, key: KnownKey) => void
+  readonly self?: PeerKey
+  /** Called when this peer's own binding is due for renewal. */
+  readonly bindingDue?: (() => void) | undefined
 }
 
 interface Known {
@@ -152,8 +155,11 @@ export class KeyDirectory {
   }
 
   answered(directory: FrameOf<'directory'>, nowMs: Millis): void {
-    for (const binding of directory.bindings)
-      if (this.#open.get(binding.peer)?.isHistory === false) this.#check(binding, nowMs)
+    for (const binding of directory.bindings) {
+      const { peer, notAfterMs } = binding
+      if (peer === this.#ports.self && notAfterMs - nowMs < BINDING_DUE_MS) this.#ports.bindingDue?.()
+      if (this.#open.get(peer)?.isHistory === false) this.#check(binding, nowMs)
+    }
     for (const peer of directory.unknown)
       if (this.#open.get(peer)?.isHistory === false) this.#refuse(peer, 'unknown_peer')
     this.#rest()

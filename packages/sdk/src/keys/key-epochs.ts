@@ -8,6 +8,7 @@
  */
 
 import type { BoxKeys, Identity, KeyBinding } from '@sealpost/identity'
+import { BINDING_MS } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { RequestBroker } from '../requests/requests.ts'
@@ -124,19 +125,14 @@ export interface OwnKeys {
    */
   bindNext(next: BoxKeys, notAfterMs: Millis): KeyBinding
   activate(next: BoxKeys): void
+  readonly current: BoxKeys
   /** Returns a binding of another identity's box key, signed by that identity. */
   bindIdentity(next: Identity, notAfterMs: Millis): KeyBinding
   /** Returns the statement that `next` succeeds this identity. */
   rotateIdentity(next: Identity): Uint8Array
 }
 
-/**
- * How long a key binding is valid. Bindings are not renewed automatically, and a peer with an expired binding receives
- * no mail. @internal
- */
-export const BINDING_MS = 10 * 365 * 24 * 3600_000
-
-/** Publishes a key. Repeatable if the reply is lost. @throws SealpostError `stale_epoch`, `key_refused` @internal */
+/** Publishes a key, or extends its binding. Repeatable if the reply is lost. @throws SealpostError `stale_epoch`, `key_refused` @internal */
 export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKeys): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = own.bindNext(next, Date.now() + BINDING_MS)
   const { outcome } = await ask({ type: 'bind', boxKey, boxEpoch, notAfterMs, signature })

@@ -23,6 +23,7 @@ export interface PeerKeysPorts {
   readonly self: PeerKey
   /** Called when the directory has a box key of this peer that the peer itself does not have. */
   readonly ownKeyMissing: (error: SealpostError) => void
+  readonly bindingDue?: (() => void) | undefined
   readonly emit: (event: PeerEvent) => void
   /** Called when the peer's key is known, so that waiting messages proceed. */
   readonly unlock: (peer: PeerKey) => void
@@ -41,6 +42,8 @@ export class PeerKeys implements EnginePart {
     this.directory = new KeyDirectory({
       crypto: ports.crypto,
       epochs: ports.epochs,
+      self: ports.self,
+      bindingDue: ports.bindingDue,
       isFormer: (former, of) => ports.current(former) === of,
       learned: (peer, key) => this.#learned(peer, key),
       refused: (peer, reason) => this.#refused(peer, reason),
@@ -117,8 +120,8 @@ export class PeerKeys implements EnginePart {
 }
 
 function ownKeyMissing(boxEpoch: number): SealpostError {
-  const reason = `The directory lists box key number ${boxEpoch} for this peer, but the peer was started without that key and received a message that it can't open.`
-  return new SealpostError('own_key_missing', `${reason} Start the peer with the key file that the rotation wrote.`)
+  const reason = `This peer lacks its box key number ${boxEpoch} and can't open a message.`
+  return new SealpostError('own_key_missing', `${reason} Start it with the key file that the rotation wrote.`)
 }
 
 /**

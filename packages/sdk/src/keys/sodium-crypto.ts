@@ -67,6 +67,9 @@ export function sodiumCrypto(
       return bindBoxKey({ signing, box: next }, meshId, notAfterMs)
     },
     bindIdentity: (next, notAfterMs) => bindBoxKey(next, meshId, notAfterMs),
+    get current() {
+      return current
+    },
     activate: (next) => holdKeys(next, [current, ...beside]),
     newNonce: () => randomBytes(32),
     newEnvelopeId,

@@ -33,8 +33,9 @@ const FORMER_DAYS = 60
 const FORMER_MAX = 16
 
 /**
- * Replaces the current binding, after the caller has verified the signature. Repeating the call has no effect.
- * @returns `stale_epoch` if the binding is not newer, or the member is revoked
+ * Replaces the current binding, or extends it, after the caller has verified the signature. Repeating the call has no
+ * effect.
+ * @returns `stale_epoch` if another key has this epoch or a later one, or the member is revoked
  */
 export async function replaceBinding(
   db: Database,
@@ -59,10 +60,12 @@ export async function replaceBinding(
           ${columnNames(member.bindingNotAfterMs)} = ${binding.notAfterMs}::bigint,
           ${columnNames(member.bindingSignature)} = ${byteaText(binding.signature)}::bytea
         from former f
-        where ${member.meshId} = ${mesh} and ${member.peerNo} = ${peerNo} and f.box_epoch < ${boxEpoch}
+        where ${member.meshId} = ${mesh} and ${member.peerNo} = ${peerNo} and (f.box_epoch < ${boxEpoch}
+          or f.box_epoch = ${boxEpoch} and f.box_key = ${boxKey} and f.binding_not_after_ms < ${binding.notAfterMs}::bigint)
         returning f.box_epoch, f.box_key, f.binding_not_after_ms, f.binding_signature
       ), kept as (
         insert into ${formerBinding} (${columns}) select ${mesh}, ${peerNo}, changed.* from changed
+        where changed.box_epoch < ${boxEpoch} -- a renewed binding has no former key
         on conflict do nothing
       ), dropped as (
         delete from ${formerBinding} d using changed
