@@ -1,7 +1,8 @@
 /** Tests that a peer can rotate its box key and read earlier messages, and that nobody else can rotate it. */
-import { bindBoxKey, generateBoxKeys, type Identity } from '@sealpost/identity'
+import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { addMembers } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { keyOf } from './member.ts'
 import { until } from './process.ts'
@@ -99,6 +100,53 @@ test('a lower or equal epoch is refused; repeating the same binding is not', asy
   for (const epoch of [1, 2, 3])
     await expect(peer.rotateBoxKey(generateBoxKeys(epoch))).rejects.toMatchObject({ code: 'stale_epoch' })
   expect(await peer.lookupKey(peer.key)).toMatchObject({ boxEpoch: 3, boxKey: next.publicKey })
+})
+
+const DAY_MS = 86_400_000
+
+/** Enrols a member whose key binding ends in so many days. */
+async function enrolFor(days: number): Promise<Place> {
+  const identity = generateIdentity()
+  await addMembers(world.db, world.meshId, [bindBoxKey(identity, world.meshId, Date.now() + days * DAY_MS)])
+  return world.place(identity)
+}
+
+async function bindingsOf(place: Place): Promise<FrameOf<'keyHistory'>['bindings']> {
+  const client = await WireClient.enter(await world.enrol())
+  client.send({ type: 'lookupHistory', ref: 1, peer: keyOf(place) })
+  const { bindings } = await client.next('keyHistory')
+  client.destroy()
+  return bindings
+}
+
+test.each([29, -5])(
+  'with %i days left, a peer that connects extends its binding to 90 days with the same key',
+  async (days) => {
+    const place = await enrolFor(days)
+    const [former] = await bindingsOf(place)
+    await using writer = await connect(await world.enrol())
+    if (days > 0) await writer.send(keyOf(place), 'sealed before')
+    else await expect(writer.send(keyOf(place), 'x')).rejects.toMatchObject({ code: 'key_refused' })
+    await using peer = await connect(place)
+    const heard = heardBy(peer)
+    const bindings = await until('the binding is extended', async () => {
+      const found = await bindingsOf(place)
+      return found[0]!.notAfterMs > Date.now() + 89 * DAY_MS ? found : null
+    })
+    expect(bindings).toEqual([{ ...former, notAfterMs: expect.any(Number), signature: expect.any(Uint8Array) }])
+    await writer.send(keyOf(place), 'sealed after')
+    await until('all are opened', () => heard.includes('sealed after'))
+    expect(heard).toEqual(days > 0 ? ['sealed before', 'sealed after'] : ['sealed after'])
+  },
+)
+
+test('a broker reports only a binding that is due, and an older SDK that ignores the report keeps its session', async () => {
+  const [due, fresh] = [await enrolFor(29), await enrolFor(31)]
+  const [atDue, atFresh] = [await WireClient.enter(due), await WireClient.enter(fresh)]
+  expect(await atDue.next('directory')).toMatchObject({ ref: 0, bindings: [{ peer: keyOf(due) }], unknown: [] })
+  for (const client of [atDue, atFresh]) await client.echo()
+  expect(atFresh.frames.map(({ type }) => type)).not.toContain('directory')
+  for (const client of [atDue, atFresh]) client.destroy()
 })
 
 function bindFrame({ identity, meshId }: Place, changed: Partial<FrameOf<'bind'>> = {}, by: Identity = identity) {

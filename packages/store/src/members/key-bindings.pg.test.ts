@@ -37,6 +37,19 @@ test('a lower or equal epoch changes nothing; repeating a binding succeeds', asy
   expect(await history()).toEqual([second, first].map((one) => ({ ...one, peer: peerKey })))
 })
 
+test('a binding of the current key with a later expiry extends it, without a former binding; an earlier one does not', async () => {
+  const { owner, peerKey, first, history } = await newMember()
+  const later = { ...first, notAfterMs: first.notAfterMs + 1, signature: randomBytes(64) }
+  expect(await replaceBinding(db, owner, later)).toBe('done')
+  expect(await replaceBinding(db, owner, first)).toBe('done')
+  expect(await history()).toEqual([{ ...later, peer: peerKey }])
+  const foreign = { ...later, boxKey: randomBytes(32), notAfterMs: first.notAfterMs + 2 }
+  expect(await replaceBinding(db, owner, foreign)).toBe('stale_epoch')
+  const second = binding(2)
+  expect(await replaceBinding(db, owner, second)).toBe('done')
+  expect(await history()).toEqual([second, later].map((one) => ({ ...one, peer: peerKey })))
+})
+
 test('of concurrent rotations each applied one is kept, and the newest is current', async () => {
   const { owner, history } = await newMember()
   const outcomes = await Promise.all([2, 3, 4, 5].map((epoch) => replaceBinding(db, owner, binding(epoch))))
