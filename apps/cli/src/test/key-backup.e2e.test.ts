@@ -67,3 +67,17 @@ test('a profile folder from yesterday begins new streams too, and nothing arrive
   expect(await texts(machine, ['listen', '--count', '2'])).toEqual(['from yesterday', 'the last one'])
   await yesterday[Symbol.asyncDispose]()
 })
+
+test('an identity restored from a backup that predates a rotation reports it, and rotates again', async () => {
+  const file = join(machine.folder, 'bob.sealpost')
+  await ok(other, bob('key', 'rotate'))
+  await ok(machine, ['send', 'bob', 'to the second key'])
+  const outdated = await Machine.make()
+  await ok(outdated, bob('key', 'restore', file), SECRET)
+  const listener = outdated.start(bob('listen', '--as', 'api'))
+  await listener.until('it reports the missing key', ({ stderr }) => stderr.includes('lacks its box key number 2'))
+  await listener.interrupt()
+  expect(jsonOf(await ok(outdated, bob('key', 'rotate')))).toEqual({ boxEpoch: 3 })
+  await ok(machine, ['send', 'bob', 'to the third key'])
+  await outdated[Symbol.asyncDispose]()
+})

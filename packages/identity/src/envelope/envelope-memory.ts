@@ -41,7 +41,7 @@ export class EnvelopeMemory {
     const room = Math.max(ROOM_MIN, length * 2)
     if (this.#envelope !== 0) this.#raw._free(this.#envelope)
     this.#envelope = this.#raw._malloc(room)
-    assert(this.#envelope !== 0, 'libsodium has memory for an envelope')
+    assert(this.#envelope !== 0, 'out of memory')
     this.plaintextAt = this.#envelope + SEAL_BYTES
     this.#room = room
   }

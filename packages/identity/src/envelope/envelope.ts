@@ -256,7 +256,7 @@ export class Sealer {
   constructor(options: SealerOptions) {
     this.bucketBytes = options.bucketBytes ?? 1
     this.#linesMax = options.correspondentsMax ?? 4096
-    assert(this.bucketBytes >= 1 && this.#linesMax >= 1, 'a sealer has a bucket and room for a correspondent')
+    assert(this.bucketBytes >= 1 && this.#linesMax >= 1, 'invalid sealer limits')
     this.#ownKeys = [options.identity.box, ...(options.formerBoxKeys ?? [])]
     this.#mesh = fromHex(options.meshId)
     this.#self = fromHex(options.identity.signing.publicKey)

@@ -80,7 +80,7 @@ export function writeHeader(into: Uint8Array, at: number, fields: HeaderFields):
 }
 
 function writeStream(into: Uint8Array, at: number, stream: StreamPosition): void {
-  assert(stream.seq >= 1 && stream.prev.length === 16, 'a place in a stream counts from 1 and has a prev of 16 bytes')
+  assert(stream.seq >= 1 && stream.prev.length === 16, 'invalid stream position')
   writeId(into, at + STREAM_AT, stream.streamId)
   writeU64(into, at + SEQ_AT, stream.seq)
   into.set(stream.prev, at + PREV_AT)

@@ -219,7 +219,11 @@ export class EnvelopeOpener {
 
   /** Handles the key that the directory lists for this peer; null if it lists no trusted one. */
   ownKeyAnswered(key: KnownKey | null): void {
-    if (key && this.#ports.crypto.lacksBoxKey(key)) return this.#ports.ownKeyMissing(key.boxEpoch)
+    if (key && this.#ports.crypto.lacksBoxKey(key)) {
+      // Without mail that waits for the key, the peer can still publish a newer one.
+      if (this.#ownKey === 'asked') this.#ports.ownKeyMissing(key.boxEpoch)
+      return
+    }
     this.#ownKey = 'held'
     const senders = [...this.#waiting]
     this.#waiting.clear()
