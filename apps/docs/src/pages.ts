@@ -41,6 +41,7 @@ export const sections: readonly Section[] = [
         'Messages on the command line',
         'recipients, delays, schedules, files, pools and the inbox',
       ),
+      page('docs/KEYS.md', 'Keys', 'encrypt keys, keep them in a keychain, back them up and restore them'),
       page('docs/ATTACHMENTS.md', 'Attachments', 'files of any size with a message, sealed and resumable'),
       page('docs/STATE.md', 'State and history', 'values that a mesh or a group shares, and their history'),
       page('docs/GATEWAY.md', 'Gateway', '`sealpost gateway`, HTTP and webhooks on your machine'),

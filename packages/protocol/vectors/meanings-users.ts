@@ -77,7 +77,8 @@ export const USER_MEANINGS: Meanings = {
     fields: {
       ref: 'any number; repeated in the reply',
       boxKey: 'the new X25519 key',
-      boxEpoch: 'higher than the epoch of the previous binding, and below 2^31',
+      boxEpoch:
+        'higher than the epoch of the previous binding, and below 2^31; or the same, to extend the binding of the same key',
       notAfterMs: 'as in `directory`',
       signature: 'see Key binding',
     },
@@ -87,7 +88,7 @@ export const USER_MEANINGS: Meanings = {
     fields: {
       ref: 'from the `bind`',
       outcome:
-        '`done`: stored, now or earlier; `stale_epoch`: the epoch is not higher; `bad_binding`: the signature is invalid, the binding has expired, or the epoch is too high',
+        '`done`: stored, now or earlier; `stale_epoch`: the epoch is not higher, and the key is not the current one; `bad_binding`: the signature is invalid, the binding has expired, or the epoch is too high',
     },
   },
   lookupHistory: {

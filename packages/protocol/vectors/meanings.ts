@@ -327,9 +327,9 @@ export const MEANINGS: Meanings = {
     fields: { isOn: 'start or stop' },
   },
   directory: {
-    about: 'The reply to a `lookup`.',
+    about: 'The reply to a `lookup`; or, after `welcome`, the own binding of a peer that should extend it.',
     fields: {
-      ref: 'from the `lookup`',
+      ref: 'from the `lookup`; 0 for the own binding',
       bindings: 'key bindings of the requested peers that are members, in no defined order',
       'bindings.peer': 'the peer',
       'bindings.boxKey': "the peer's X25519 key",

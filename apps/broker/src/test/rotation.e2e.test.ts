@@ -104,7 +104,7 @@ test('a lower or equal epoch is refused; repeating the same binding is not', asy
 
 const DAY_MS = 86_400_000
 
-/** Enrols a member whose key binding ends in so many days. */
+/** Enrols a member whose key binding ends after this number of days. */
 async function enrolFor(days: number): Promise<Place> {
   const identity = generateIdentity()
   await addMembers(world.db, world.meshId, [bindBoxKey(identity, world.meshId, Date.now() + days * DAY_MS)])
