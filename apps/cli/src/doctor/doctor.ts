@@ -22,6 +22,7 @@ import { Command } from 'commander'
 import { type BrokerHealth, checkBroker, dialWarning, UNENCRYPTED } from '../broker/broker-supervisor.ts'
 import { escapeName, type Paint } from '../output.ts'
 import type { Membership } from '../profile/profile.ts'
+import { sentenceOf } from '../profile/protect.ts'
 import { REACH_WITHIN_MS } from '../session/peer-session.ts'
 import { startSessionDaemon } from '../session/session-daemon.ts'
 import type { EnvironmentVariables } from '../settings.ts'
@@ -104,7 +105,8 @@ async function checkKeys({ profile }: Shell): Promise<DoctorCheck> {
       outcome: 'warning',
       detail: `Other users can access the folder ${profile.folder}. Run: chmod 700 ${profile.folder}`,
     }
-  return { name: 'keys', outcome: 'ok', detail: `only its owner can read ${profile.keyFile}` }
+  const protection = sentenceOf(await profile.findLock())
+  return { name: 'keys', outcome: 'ok', detail: `only its owner can read ${profile.keyFile}, which is ${protection}` }
 }
 
 function membershipCheck(found: Membership | undefined | Error, { profile }: Shell): DoctorCheck {

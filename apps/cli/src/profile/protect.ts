@@ -77,6 +77,9 @@ const SENTENCES: Readonly<Record<Protection, string>> = {
   keychain: "encrypted with a passphrase in the operating system's keychain",
 }
 
+/** Completes a sentence about a key file. */
+export const sentenceOf = (lock: KeyFileLock | null): string => SENTENCES[protectionOf(lock)]
+
 const protectionOf = (lock: KeyFileLock | null): Protection =>
   lock === null ? 'none' : lock.keychain === undefined ? 'passphrase' : 'keychain'
 

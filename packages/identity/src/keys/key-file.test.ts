@@ -124,6 +124,20 @@ test('a locked file opens with its passphrase in any Unicode form, and hides eve
   expect(await failure(readKeyFile(path, () => 'Caf\u00e9 au lait'))).toBe('passphrase_wrong')
 })
 
+test('a locked file names the entry of the keychain that has its passphrase', async () => {
+  const path = newPath()
+  await writeKeyFile(path, peerFile(), { passphrase: 'random', keychain: 'ada 7f', cost: CHEAP })
+  const asked: (string | undefined)[] = []
+  const find = (keychain?: string) => {
+    asked.push(keychain)
+    return 'random'
+  }
+  expect(await readKeyFile(path, find)).toMatchObject({ isLocked: true, keychain: 'ada 7f' })
+  await replaceKeyFile(path, peerFile(), { passphrase: 'random', cost: CHEAP })
+  expect(await readKeyFile(path, find)).not.toHaveProperty('keychain')
+  expect(asked).toEqual(['ada 7f', undefined])
+})
+
 test('the default cost is that of RFC 9106, and is written to the file', async () => {
   const path = newPath()
   await writeKeyFile(path, peerFile(), { passphrase: 'long enough' })
