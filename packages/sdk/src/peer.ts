@@ -114,6 +114,8 @@ export interface PeerPorts {
   readonly sent: readonly SentRecord[]
 }
 
+const BINDING_CHECK_MS = 7 * 86_400_000
+
 const allPorts = new WeakMap<Peer, PeerPorts>()
 
 /** Returns the internals, which contain the identity key and thus are in no property of a peer. @internal */
@@ -203,6 +205,9 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   /** Use `connect` or `openPeer` instead. @internal */
   start(): Promise<void> {
     this.#driver.start()
+    // A connection may outlive the key binding, so its expiry is checked in between.
+    const timer = setInterval(() => void this.lookupKey(this.key).catch(() => undefined), BINDING_CHECK_MS)
+    void this.closed.then(() => clearInterval(timer))
     return this.#first.promise
   }
 

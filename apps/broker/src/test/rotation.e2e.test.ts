@@ -2,8 +2,9 @@
 import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { toHex } from '@sealpost/std'
 import { addMembers } from '@sealpost/store'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { keyOf } from './member.ts'
 import { until } from './process.ts'
 import { WireClient } from './wire.ts'
@@ -139,6 +140,24 @@ test.each([29, -5])(
     expect(heard).toEqual(days > 0 ? ['sealed before', 'sealed after'] : ['sealed after'])
   },
 )
+
+test('a peer that stays connected checks its binding once a week', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const place = await enrolFor(31)
+  await using peer = await connect(place)
+  const { notAfterMs, signature } = bindBoxKey(place.identity, place.meshId, Date.now() + 29 * DAY_MS)
+  await world.db.run(
+    (sql) => sql`
+      update member set binding_not_after_ms = ${notAfterMs}::bigint, binding_signature = decode(${toHex(signature)}, 'hex')
+      where mesh_id = ${place.meshId} and encode(peer_key, 'hex') = ${peer.key}`,
+  )
+  vi.advanceTimersByTime(7 * DAY_MS)
+  await until(
+    'the binding is extended',
+    async () => (await bindingsOf(place))[0]!.notAfterMs > Date.now() + 89 * DAY_MS,
+  )
+})
 
 test('a broker reports only a binding that is due, and an older SDK that ignores the report keeps its session', async () => {
   const [due, fresh] = [await enrolFor(29), await enrolFor(31)]

@@ -307,7 +307,7 @@ export class Sealer {
 
   #newLine(other: Correspondent): CorrespondentCache {
     const peer = fromHex(other.peerKey)
-    assert(peer.length === 32 && other.boxKey.length === 32, 'a correspondent has two keys of 32 bytes')
+    assert(peer.length === 32 && other.boxKey.length === 32, 'invalid correspondent')
     return {
       sealer: this,
       boxKey: other.boxKey.slice(),

@@ -37,7 +37,7 @@ export interface Transcript {
 export type TranscriptRole = 'client' | 'broker' | 'enrol' | 'token'
 
 export function signAsClient(keys: SigningKeys, transcript: Transcript): Uint8Array {
-  assert(keys.publicKey === transcript.peerKey, 'a client signs with the key it names')
+  assert(keys.publicKey === transcript.peerKey, 'a foreign key')
   return sign(keys, transcriptBytes('client', transcript))
 }
 

@@ -51,7 +51,7 @@ export function generateSigningKeys(): SigningKeys {
 }
 
 export function signingKeysFromSeed(seed: Uint8Array): SigningKeys {
-  assert(seed.length === SEED_BYTES, 'a seed of a signing key has 32 bytes')
+  assert(seed.length === SEED_BYTES, 'invalid seed')
   const { publicKey, privateKey } = sodium.crypto_sign_seed_keypair(seed)
   return { publicKey: toHex(publicKey) as PeerKey, secretKey: privateKey }
 }
