@@ -59,8 +59,8 @@ function rotateCommand(run: RunAction): Command {
     .addHelpText(
       'after',
       `
-You can still open messages that were sealed to the former key: it stays in the key file for 60 days. If you keep a copy of
-the key file, make a new one. With --identity you keep your name, role, consent, devices and waiting messages. Groups list
+You can still open messages that were sealed to the former key: it stays in the key file for 60 days. If you have a
+backup, make a new one with "key backup". With --identity you keep your name, role, consent, devices and waiting messages. Groups list
 keys, so their owners must add your new key. If the command is interrupted, run it again to resume.
 ${examples('sealpost key rotate', 'sealpost key rotate --identity')}`,
     )
