@@ -59,25 +59,23 @@ test('a restored identity opens waiting mail, keeps its sessions and groups, and
 })
 
 test('a profile folder from yesterday begins new streams too, and nothing arrives twice', async () => {
-  const yesterday = await Machine.make()
+  await using yesterday = await Machine.make()
   await mkdir(join(yesterday.folder, 'profiles'))
   await cp(join(machine.folder, 'yesterday'), join(yesterday.folder, 'profiles/bob'), { recursive: true })
   await ok(yesterday, bob('send', 'alice', 'from yesterday'))
   await ok(machine, ['send', 'alice', 'the last one'])
   expect(await texts(machine, ['listen', '--count', '2'])).toEqual(['from yesterday', 'the last one'])
-  await yesterday[Symbol.asyncDispose]()
 })
 
 test('an identity restored from a backup that predates a rotation reports it, and rotates again', async () => {
   const file = join(machine.folder, 'bob.sealpost')
   await ok(other, bob('key', 'rotate'))
   await ok(machine, ['send', 'bob', 'to the second key'])
-  const outdated = await Machine.make()
+  await using outdated = await Machine.make()
   await ok(outdated, bob('key', 'restore', file), SECRET)
   const listener = outdated.start(bob('listen', '--as', 'api'))
   await listener.until('it reports the missing key', ({ stderr }) => stderr.includes('lacks its box key number 2'))
   await listener.interrupt()
   expect(jsonOf(await ok(outdated, bob('key', 'rotate')))).toEqual({ boxEpoch: 3 })
   await ok(machine, ['send', 'bob', 'to the third key'])
-  await outdated[Symbol.asyncDispose]()
 })
