@@ -36,7 +36,7 @@ import {
   PeerRequests,
   type ReplyHandler,
 } from './requests/requests.ts'
-import type { ConfirmationHooks } from './sent/hooks.ts'
+import type { SentHooks } from './sent/hooks.ts'
 import { type OutboxRecord, type StoreChange, type StoreRecord, StoreWriter } from './stores/store.ts'
 import { UserStatements } from './users/user-statements.ts'
 
@@ -92,7 +92,7 @@ export class PeerEngine {
   readonly groups: GroupClient
   readonly users: UserStatements
   readonly keyEpochs: KeyEpochs
-  readonly confirmations: ConfirmationHooks = {}
+  readonly hooks: SentHooks = {}
   /** The parts, in the order in which their frames are sent. */
   readonly #parts: EnginePart[]
   readonly #added: AddedPart[] = []
@@ -134,9 +134,11 @@ export class PeerEngine {
     const outboxLimits = { window, windowBytes, waitingMax }
     this.outbox = new Outbox({ crypto, random, keyOf, counters, hasLeft, keptPosts }, outboxLimits)
     const keeping = writer && store ? { writer, records: store.records } : undefined
-    const { confirmations } = this
-    const isAnswer = (message: Message) =>
-      message.note?.isConfirmation ? !confirmations.arrived?.(message, emit) : this.#peerRequests.take(message)
+    const { hooks } = this
+    const isAnswer = (message: Message) => {
+      hooks.arrived?.(message, emit)
+      return message.note?.isConfirmation || this.#peerRequests.take(message)
+    }
     const enqueue = (reply: OutgoingMessage) => this.enqueue(reply)
     this.groups = new GroupClient({
       crypto: crypto.groups,
@@ -157,7 +159,7 @@ export class PeerEngine {
     const { opening: groups } = this.groups
     const { users } = this
     const worksForPools = () => this.#added.some(({ isPoolMember }) => isPoolMember)
-    const takers = { isAnswer, confirmations, worksForPools, post: enqueue }
+    const takers = { isAnswer, hooks, worksForPools, post: enqueue }
     this.receiver = new Receiver({ opening, groups, users, effects, counters, maxAgeMs, credit, ...takers }, keeping)
     this.#ephemeral = new EphemeralClient({ crypto, keys: directory, opening, effects, counters })
     this.#presence = new PresenceClient((entry) => effects.emit({ type: 'presence', ...entry }))
@@ -290,8 +292,9 @@ export class PeerEngine {
   }
 
   /** Accepts a message to send, and later calls one of its two handlers: immediately if the message is refused. */
-  enqueue(post: OutgoingMessage): void {
-    if (this.#isEnding || this.state.name === 'closed') return post.refused(this.#endError())
+  enqueue(given: OutgoingMessage): void {
+    if (this.#isEnding || this.state.name === 'closed') return given.refused(this.#endError())
+    const post = this.hooks.sending?.(given) ?? given
     const to = this.users.current(post.to)
     this.outbox.post(to === post.to ? post : { ...post, to }, this.#nowMs)
     this.#effects.flushSoon()

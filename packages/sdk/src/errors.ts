@@ -69,6 +69,7 @@ export type HttpRefusalCode =
  *
  * Codes of sent messages:
  * - `message_unknown`: the log has no sent message with this envelope id.
+ * - `too_many_confirmations`: at most 64 recipients of one message can be asked to confirm it.
  * - `message_rejected`, `message_expired`, `message_struck_out`: the message ended before it reached the awaited state.
  *
  * Codes of shared state:
@@ -161,6 +162,7 @@ export type SdkCode =
   | 'store_failed'
   | 'websocket_missing'
   | 'message_unknown'
+  | 'too_many_confirmations'
   | 'message_rejected'
   | 'message_expired'
   | 'message_struck_out'

@@ -8,6 +8,7 @@ import { bytesOf, type Message } from '../inbox/message.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import { type Peer, type PeerPorts, portsOf, REQUEST_TIMEOUT_MS } from '../peer.ts'
 import type { PeerRequest } from '../requests/requests.ts'
+import { type ConfirmWish, wishNote } from '../sent/hooks.ts'
 import {
   type GroupSend,
   isGroupMember,
@@ -20,12 +21,13 @@ import { MemberList, MemberLists } from './member-lists.ts'
 
 export type { MemberOutcome } from './group-client.ts'
 
-export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
-  /**
-   * The open state of this group. Its history records the message in the same commit that stores it for the members.
-   */
-  readonly recordIn?: MessageRecorder
-}
+export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> &
+  ConfirmWish & {
+    /**
+     * The open state of this group. Its history records the message in the same commit that stores it for the members.
+     */
+    readonly recordIn?: MessageRecorder
+  }
 
 /** A message on its way to each member. Ignoring its promises never causes an unhandled rejection. */
 export interface PendingGroupSend {
@@ -40,10 +42,11 @@ export interface PendingGroupSend {
   readonly stored: Promise<readonly MemberOutcome[]>
 }
 
-export type GroupRequestOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
-  /** The time limit for each reply, from the call. Default: 30 s. */
-  readonly timeoutMs?: Millis
-}
+export type GroupRequestOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> &
+  ConfirmWish & {
+    /** The time limit for each reply, from the call. Default: 30 s. */
+    readonly timeoutMs?: Millis
+  }
 
 /** The reply of a member, or the reason why there is none: `timeout`, or an error of `send`. */
 export type MemberReply =
@@ -162,14 +165,15 @@ export class Group extends MemberList<GroupId> {
   /**
    * Sends to every other member. The message is sealed once, and keeps its order relative to other messages to each
    * member. Resolves when the message is on its way.
-   * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` if it was deleted; with `recordIn`,
+   * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` if it was deleted; with `confirm`,
+   * `too_many_confirmations`; with `recordIn`,
    * `key_missing`, and `value_too_large` for an attachment whose reference exceeds a record. If the group records no
    * messages, each outcome is `not_kept` and no member receives the message
    * @example const { stored } = await group.send('to all of you')
    */
   send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingGroupSend> {
     return new Promise((resolve, refused) => {
-      const { to: _, ...terms } = postTermsOf(this.#ports.self, options)
+      const { to: _, ...terms } = postTermsOf(this.#ports.self, options, wishNote(options, this.members.length))
       options.recordIn?.checkNote(terms.note)
       const { answers } = new Gathering(resolve)
       const recorder = options.recordIn
@@ -206,7 +210,10 @@ export class Group extends MemberList<GroupId> {
     return new Promise((resolve, refused) => {
       const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
       if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
-      const { to: _, ...terms } = postTermsOf(this.#ports.self, asked, { isRequest: true })
+      const { to: _, ...terms } = postTermsOf(this.#ports.self, asked, {
+        isRequest: true,
+        ...wishNote(options, this.members.length),
+      })
       this.#ports.tell((engine) => {
         const replies = new Replies((to, handlers) =>
           engine.beginRequest({ to, ...terms, body: NO_BODY, timeoutMs, ...handlers }),

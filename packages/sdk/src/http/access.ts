@@ -29,8 +29,8 @@ export interface PeerCredentials {
 }
 
 /** Requests are signed, but nothing is sealed. */
-type Signer = Omit<PeerCredentials, 'identity'> & { readonly identity: Pick<Identity, 'signing'> }
-type TokenTarget = Signer & { readonly url: string }
+export type HttpSigner = Omit<PeerCredentials, 'identity'> & { readonly identity: Pick<Identity, 'signing'> }
+type TokenTarget = HttpSigner & { readonly url: string }
 
 /** Sends a request without a token. @throws TokenRefused if it is refused */
 type UnauthenticatedRequest = (ask: {
@@ -106,7 +106,7 @@ async function transcriptOf(
 
 /** Returns the pinned key, or a shard's key that the pinned key certifies. */
 async function believed(
-  { brokerKey: pinned }: Signer,
+  { brokerKey: pinned }: HttpSigner,
   brokerKey: PeerKey,
   { authority, ask }: { authority: string; ask: UnauthenticatedRequest },
 ): Promise<PeerKey> {
@@ -158,7 +158,7 @@ export class HttpAddresses<Token> {
   /** The number of consecutive failures over all addresses. */
   #failures = 0
 
-  constructor({ url, ...place }: Signer) {
+  constructor({ url, ...place }: HttpSigner) {
     const urls = typeof url === 'string' ? [url] : [...new Set(url)]
     this.#all = urls.map((each) => new HttpAddress({ ...place, url: each }))
   }
@@ -294,7 +294,7 @@ export class HttpAccess {
   readonly #patienceMs: Millis
   readonly #call: FetchLike
 
-  constructor(place: Signer, { patienceMs = PATIENCE_MS, fetch: call = fetch }: HttpOptions = {}) {
+  constructor(place: HttpSigner, { patienceMs = PATIENCE_MS, fetch: call = fetch }: HttpOptions = {}) {
     this.meshId = place.meshId
     this.#addresses = new HttpAddresses(place)
     this.#patienceMs = patienceMs

@@ -13,7 +13,7 @@ import { RECHECK_MS } from '../keys/key-directory.ts'
 import type { EnvelopeOpener } from '../keys/peer-keys.ts'
 import { chunksOf, type OutgoingMessage } from '../outbox/lane.ts'
 import { type EnginePart, NO_FRAMES, type PeerCounters, type PeerEffects } from '../ports.ts'
-import type { ConfirmationHooks } from '../sent/hooks.ts'
+import type { SentHooks } from '../sent/hooks.ts'
 import type { StoreWriter } from '../stores/store.ts'
 import type { UserStatements } from '../users/user-statements.ts'
 import { Deferrals } from './dispatcher.ts'
@@ -35,7 +35,7 @@ export interface ReceiverPorts {
   readonly counters: PeerCounters
   /** Returns whether a message is a confirmation or answers a request, which then consumes it. */
   readonly isAnswer: (message: Message) => boolean
-  readonly confirmations: ConfirmationHooks
+  readonly hooks: SentHooks
   /**
    * Returns whether this peer works for any pool, whose other members may be able to open a message that this peer
    * can't.
@@ -329,7 +329,7 @@ export class Receiver implements EnginePart, MessageActions {
 
   /** Confirms the end of a message before its settle or reject is stored, so that one write stores both. */
   #ended(message: Message, reason: string | null): void {
-    if (message.note?.confirm) this.#ports.confirmations.ended?.(message, reason)
+    if (message.note?.confirm) this.#ports.hooks.ended?.(message, reason)
   }
 
   #putOff(delivery: PushedDelivery, until: { afterMs: Millis; nowMs: Millis }): void {

@@ -23,7 +23,7 @@ import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
 import type { AddedPartPorts, CorrespondentWaiter, CryptoPort, PeerEvent } from '../ports.ts'
 
 /** A message to a pool. Calls either `accepted` or `refused`. */
-interface PoolSend {
+export interface PoolSend {
   readonly poolId: PoolId
   readonly body: Uint8Array
   readonly priority: Priority

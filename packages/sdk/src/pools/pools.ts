@@ -13,7 +13,8 @@ import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
 import { oncePerPeer, type Peer, type PeerPorts, portsOf, REQUEST_TIMEOUT_MS } from '../peer.ts'
 import { type AddedPart, type AddedPartPorts, NO_FRAMES, type PeerEvent } from '../ports.ts'
-import { PoolJoins, PoolSender, unknownPool } from './pool-sender.ts'
+import { type ConfirmWish, wishNote } from '../sent/hooks.ts'
+import { PoolJoins, type PoolSend, PoolSender, unknownPool } from './pool-sender.ts'
 
 /** Returns null unless the bytes are a pool statement of this mesh, signed by the pool's owner. */
 type ReadPool = (statement: Uint8Array) => PoolStatement | null
@@ -103,7 +104,7 @@ export class PoolClient implements AddedPart {
  * Like `SendOptions`, without `ifOnline`, since a pool is never refused as offline. Upload an attachment for all members
  * of the pool, since any of them may receive the message.
  */
-export type PoolSendOptions = Omit<SendOptions, 'ifOnline'>
+export type PoolSendOptions = Omit<SendOptions, 'ifOnline'> & ConfirmWish
 
 export interface PoolRequestOptions extends Omit<PoolSendOptions, 'notBefore'> {
   /** The time limit from the call to the reply. Default: 30 s. */
@@ -205,9 +206,8 @@ export class Pool extends MemberList<PoolId> {
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
     return new Promise((accepted, refused) => {
-      const { to: _, ...terms } = postTermsOf(this.owner, options)
-      const send = { poolId: this.id, body: bytesOf(body), ...terms, accepted, refused }
-      this.#tell(({ sender }) => sender.send(send))
+      const { to: _, ...terms } = postTermsOf(this.owner, options, wishNote(options))
+      this.#post({ poolId: this.id, body: bytesOf(body), ...terms, accepted, refused })
     })
   }
 
@@ -221,14 +221,18 @@ export class Pool extends MemberList<PoolId> {
     return new Promise((replied, refused) => {
       const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
       if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
-      const { to, ...terms } = postTermsOf(this.owner, asked, { isRequest: true })
+      const { to, ...terms } = postTermsOf(this.owner, asked, { isRequest: true, ...wishNote(options) })
       const post = { ...terms, body: bytesOf(body) }
-      this.#tell(({ sender }, engine) => {
+      this.#tell((_, engine) => {
         const isFrom = (peer: PeerKey) => this.members.some((member) => engine.users.current(member) === peer)
         const open = engine.beginRequest({ ...post, to, timeoutMs, isFrom, replied, refused })
-        sender.send({ ...post, poolId: this.id, accepted: open.accepted, refused: open.refused, sealed: open.sealed })
+        this.#post({ ...post, poolId: this.id, accepted: open.accepted, refused: open.refused, sealed: open.sealed })
       })
     })
+  }
+
+  #post(send: PoolSend): void {
+    this.#tell(({ sender }, { hooks }) => sender.send(hooks.sendingToPool?.(this, send) ?? send))
   }
 
   /**

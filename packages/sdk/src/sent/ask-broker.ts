@@ -2,9 +2,8 @@
 import type { Availability } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { HttpAccess } from '../http/access.ts'
+import { HttpAccess, type HttpSigner } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
-import type { PeerPorts } from '../peer.ts'
 
 /** Where a message is, according to the broker. Times are according to the database clock; null if not known. */
 export interface MessageWhereabouts {
@@ -42,10 +41,8 @@ export interface RecipientPresence {
 const ASKED_MAX = 64
 const PATIENCE_MS = 10_000
 
-export async function askBroker(ports: PeerPorts, ids: readonly EnvelopeId[]): Promise<MessageWhereabouts[]> {
-  const { signing, meshId, brokerKey, tell } = ports
-  const url = tell(({ connection }) => connection.publicUrl)
-  const access = new HttpAccess({ url, meshId, brokerKey, identity: { signing } }, { patienceMs: PATIENCE_MS })
+export async function askBroker(sender: HttpSigner, ids: readonly EnvelopeId[]): Promise<MessageWhereabouts[]> {
+  const access = new HttpAccess(sender, { patienceMs: PATIENCE_MS })
   const found: MessageWhereabouts[] = []
   try {
     for (const envelopeIds of chunksOf([...ids], ASKED_MAX)) {

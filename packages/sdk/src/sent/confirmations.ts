@@ -29,7 +29,7 @@ export class Confirmations {
   constructor(ports: PeerPorts) {
     this.#ports = ports
     ports.tell((engine) => {
-      engine.confirmations.ended = (message, reason) =>
+      engine.hooks.ended = (message, reason) =>
         this.#send(engine, message, reason === null ? { outcome: 'settled' } : { outcome: 'rejected', reason })
     })
   }

@@ -5,11 +5,11 @@
  */
 import { contentHash, type Note, readConfirmation } from '@sealpost/identity'
 import type { ReceiptWish } from '@sealpost/protocol'
-import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import { type EnvelopeId, type Millis, type PeerKey, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { DeliveryReceipt } from '../inbox/inbox.ts'
 import { bytesOf, type Message, type SenderUser } from '../inbox/message.ts'
-import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
+import { type GroupMessage, type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import {
   addHandler,
   callHandlers,
@@ -20,21 +20,36 @@ import {
   type Peer,
   type PeerPorts,
 } from '../peer.ts'
+import type { PoolSend } from '../pools/pool-sender.ts'
 import type { PeerEvent } from '../ports.ts'
-import type { SentRecord } from '../stores/store.ts'
 import { askBroker, type MessageWhereabouts } from './ask-broker.ts'
+import type { PoolFacts } from './hooks.ts'
+import { type Entry, messageOf, SentRecords, waitFor } from './sent-records.ts'
 import {
   changeBy,
+  endError,
   hasEnded,
   hasReached,
+  type SentAudience,
   type SentMessage,
   type SentReport,
   stateOfOutcome,
+  timedOut,
+  unknownMessage,
   type WaitGoal,
 } from './sent-states.ts'
 
 export type { MessageWhereabouts, RecipientPresence } from './ask-broker.ts'
-export { SENT_STATES, type SentMessage, type SentState, WAIT_GOALS, type WaitGoal } from './sent-states.ts'
+export { CONFIRMATIONS_MAX } from './hooks.ts'
+export {
+  SENT_STATES,
+  type SentAudience,
+  type SentMessage,
+  type SentReply,
+  type SentState,
+  WAIT_GOALS,
+  type WaitGoal,
+} from './sent-states.ts'
 
 export interface TrackedSendOptions extends SendOptions {
   /**
@@ -57,8 +72,11 @@ export interface SentFilter {
   readonly limit?: number
 }
 
-/** The number of messages that a log keeps. */
-const KEPT_MAX = 500
+/** What several messages that are sent together have in common. */
+export interface SendTogether {
+  /** What the recipients were chosen as, unless they were named themselves. Default: null. */
+  readonly audience?: SentAudience | null
+}
 
 const logFor = oncePerPeer((ports) => new SentLog(ports))
 
@@ -70,45 +88,86 @@ export function sentLogOf(peer: Peer): SentLog {
   return logFor(peer)
 }
 
-interface Waiter {
-  readonly goal: WaitGoal
-  readonly reached: (sent: SentMessage) => void
-  readonly failed: (error: SealpostError) => void
+/** The facts of a body that several recipients receive. */
+interface SharedBody {
+  readonly sendNo: number
+  readonly bodyBytes: number
+  readonly contentHash: string
 }
 
-interface Entry {
-  record: SentRecord
-  readonly waiters: Set<Waiter>
+interface Together {
+  readonly sendNo: number
+  readonly audience: SentAudience | null
 }
+
+type Wish = NonNullable<TrackedSendOptions['confirm']>
 
 export class SentLog {
   readonly #ports: PeerPorts
-  /** The messages by number, oldest first. */
-  readonly #entries = new Map<number, Entry>()
-  readonly #sealed = new Map<EnvelopeId, Entry>()
+  readonly #records: SentRecords
   readonly #handlers = new Set<(sent: SentMessage) => void>()
-  #lastNo: number
+  /** The messages that have an entry, so that the hook does not record them again. */
+  readonly #tracked = new WeakSet<OutgoingMessage>()
+  readonly #bodies = new WeakMap<GroupMessage, SharedBody>()
+  #together: Together | null = null
+  #wish: Wish | undefined
 
   /** Use `sentLogOf` instead. @internal */
   constructor(ports: PeerPorts) {
     this.#ports = ports
-    for (const record of ports.sent) this.#adopt(record)
-    this.#lastNo = Math.max(Date.now() * 1000, ...this.#entries.keys())
+    this.#records = ports.tell(({ writer }) => new SentRecords(ports.sent, writer))
     ports.observers.add((event) => this.#observe(event))
-    ports.tell((engine) => {
-      engine.confirmations.arrived = (message, emit) => {
-        const { sender, envelopeId } = message
+    ports.tell(({ hooks }) => {
+      hooks.arrived = (message, emit) => {
+        const { sender, envelopeId, note } = message
+        if (!note?.isConfirmation) return this.#replied(message)
         const reason = this.#confirmed(message)
         if (reason !== null) emit({ type: 'tamper', sender, envelopeId, reason })
       }
     })
   }
 
-  #adopt(record: SentRecord): Entry {
-    const entry: Entry = { record, waiters: new Set() }
-    this.#entries.set(record.no, entry)
-    if (record.envelopeId !== null) this.#sealed.set(record.envelopeId, entry)
-    return entry
+  /**
+   * Records all messages that the peer sends from now on: also replies, requests, and messages to groups, pools and
+   * users. By default, the log records only the messages that are sent with it. Confirmations are not recorded, and
+   * neither is a message that is refused because its recipient is not online (`ifOnline`).
+   * @example const sent = sentLogOf(peer).recordAll()
+   */
+  recordAll(): this {
+    this.#ports.tell(({ hooks }) => {
+      hooks.sending = (post) => this.#sending(post)
+      hooks.sendingToPool = (pool, send) => this.#sendingToPool(pool, send)
+    })
+    return this
+  }
+
+  /**
+   * Asks for confirmations of the messages that `send` sends before it returns, such as a reply or a request. Needs
+   * `recordAll`.
+   * @example await sentLogOf(peer).asking('end', () => message.reply('done'))
+   */
+  asking<T>(confirm: Wish, send: () => T): T {
+    const before = this.#wish
+    this.#wish = confirm
+    try {
+      return send()
+    } finally {
+      this.#wish = before
+    }
+  }
+
+  /**
+   * Records the messages that `send` sends before it returns as one send with several recipients. Needs `recordAll`.
+   * @example sentLogOf(peer).together({}, () => [ben, zoe].map((to) => peer.send(to, 'lunch?')))
+   */
+  together<T>({ audience = null }: SendTogether, send: () => T): T {
+    const before = this.#together
+    this.#together = { sendNo: this.#records.nextNo(), audience }
+    try {
+      return send()
+    } finally {
+      this.#together = before
+    }
   }
 
   /**
@@ -140,8 +199,8 @@ export class SentLog {
     goal: WaitGoal,
     { timeoutMs = Infinity }: { timeoutMs?: Millis } = {},
   ): Promise<SentMessage> {
-    const entry = this.#sealed.get(envelopeId)
-    if (!entry) return Promise.reject(unknown())
+    const entry = this.#records.find(envelopeId)
+    if (!entry) return Promise.reject(unknownMessage())
     return this.#within({ goal, timeoutMs }, () => entry)
   }
 
@@ -150,8 +209,17 @@ export class SentLog {
    * @example const state = sentLogOf(peer).find(envelopeId)?.state
    */
   find(envelopeId: EnvelopeId): SentMessage | null {
-    const entry = this.#sealed.get(envelopeId)
+    const entry = this.#records.find(envelopeId)
     return entry ? messageOf(entry.record) : null
+  }
+
+  /**
+   * Returns a sent message and those of the same send to other recipients; an empty list if the log does not have it.
+   * @example const waiting = sentLogOf(peer).findSend(envelopeId).filter(({ state }) => state !== 'confirmed')
+   */
+  findSend(envelopeId: EnvelopeId): SentMessage[] {
+    const entry = this.#records.find(envelopeId)
+    return entry ? this.#records.siblings(entry).map(({ record }) => messageOf(record)) : []
   }
 
   /**
@@ -159,7 +227,10 @@ export class SentLog {
    * @example const lately = sentLogOf(peer).list({ to: ben, limit: 10 })
    */
   list({ to, limit = Infinity }: SentFilter = {}): SentMessage[] {
-    const found = [...this.#entries.values()].map(({ record }) => record).reverse()
+    const found = this.#records
+      .all()
+      .map(({ record }) => record)
+      .reverse()
     const sent = to === undefined ? found : found.filter(({ user, to: key }) => key === to || user === to)
     return sent.slice(0, limit).map(messageOf)
   }
@@ -171,7 +242,9 @@ export class SentLog {
    * @example const [where] = await sentLogOf(peer).askBroker([envelopeId])
    */
   async askBroker(envelopeIds: readonly EnvelopeId[]): Promise<MessageWhereabouts[]> {
-    const found = await askBroker(this.#ports, envelopeIds)
+    const { meshId, brokerKey, signing, tell } = this.#ports
+    const url = tell(({ connection }) => connection.publicUrl)
+    const found = await askBroker({ url, meshId, brokerKey, identity: { signing } }, envelopeIds)
     for (const where of found) this.#learn(where)
     return found
   }
@@ -187,58 +260,120 @@ export class SentLog {
   #begin(to: PeerKey, body: Uint8Array, options: TrackedSendOptions, told: Partial<EnqueueReports>): Entry {
     const { receipts, confirm } = wishesOf(options)
     const note: Note | undefined = confirm && { confirm }
-    const terms = postTermsOf(to, { ...options, receipts }, note)
+    const { accepted = ignore, ...reports } = told
+    const post = { ...postTermsOf(to, { ...options, receipts }, note), body, accepted, refused: ignore, ...reports }
     return this.#ports.tell((engine) => {
-      const entry = this.#record({
-        ...{ to: engine.users.current(to), bodyBytes: body.length, asksConfirmation: confirm !== undefined },
-        asksReceipts: receipts !== 'none',
-        contentHash: contentHash(body, options.attachment ?? null),
-      })
-      engine.enqueue({
-        ...{ ...terms, body },
-        sealed: (envelopeId) => this.#isSealed(entry, envelopeId),
-        kept: (outboxNo) => {
-          if (outboxNo > 0) this.#put(entry, { outboxNo })
-          told.kept?.(outboxNo)
-        },
-        accepted: (receipt) => {
-          this.#accepted(entry, receipt)
-          told.accepted?.(receipt)
-        },
-        refused: (error) => {
-          this.#refused(entry, error)
-          told.refused?.(error)
-        },
-      })
+      const entry = this.#record(post)
+      engine.enqueue(this.#track(entry, post))
       return entry
     })
   }
 
-  #record(facts: Pick<SentRecord, 'to' | 'bodyBytes' | 'asksReceipts' | 'asksConfirmation' | 'contentHash'>): Entry {
-    this.#lastNo += 1
-    const atMs = Date.now()
-    const state = { state: 'sending', isSigned: false, reason: '', signer: null, sentAtMs: atMs, atMs } as const
-    const named = { ...facts, user: facts.to, deviceLabel: null }
-    const record: SentRecord = { kind: 'sent', no: this.#lastNo, outboxNo: 0, envelopeId: null, ...named, ...state }
-    const entry = this.#adopt(record)
-    this.#keep(entry)
-    if (this.#entries.size > KEPT_MAX) this.#forgetOldest()
-    return entry
+  /** Records a message that was not sent with the log. */
+  #sending(given: OutgoingMessage): OutgoingMessage {
+    if (this.#tracked.has(given) || given.note?.isConfirmation) return given
+    const post = this.#wish ? { ...given, note: { ...given.note, confirm: this.#wish } } : given
+    return this.#track(this.#owed(post) ?? this.#record(post), post)
   }
 
-  #isSealed(entry: Entry, envelopeId: EnvelopeId): void {
-    this.#sealed.set(envelopeId, entry)
-    this.#put(entry, { envelopeId })
+  #sendingToPool({ id, name, members }: PoolFacts, given: PoolSend): PoolSend {
+    const send = this.#wish ? { ...given, note: { ...given.note, confirm: this.#wish } } : given
+    const to = id as string as PeerKey
+    const entry = this.#record({ ...send, to }, { kind: 'pool', id, name }, members)
+    return { ...send, ...this.#reportsOf(entry, send) }
+  }
+
+  /** Returns the entry of a member to whom a group message is sent again, because the group has changed. */
+  #owed(post: OutgoingMessage): Entry | undefined {
+    const { message, to, note } = post
+    if (!message?.isSecond || note?.group === undefined) return undefined
+    const { contentHash: hash } = this.#bodyOf(post)
+    const first = this.#records
+      .all()
+      .find(({ record }) => record.contentHash === hash && record.audience?.id === note.group)
+    if (first) this.#bodies.set(message, { ...this.#bodyOf(post), sendNo: first.record.sendNo })
+    return first && this.#records.siblings(first).find(({ record }) => record.to === to && record.state === 'sending')
+  }
+
+  #record(
+    post: Pick<OutgoingMessage, 'to' | 'body' | 'note' | 'terms' | 'message'>,
+    audience = this.#audienceOf(post.note),
+    poolMembers?: readonly PeerKey[],
+  ): Entry {
+    const { to, note, terms } = post
+    return this.#records.add({
+      ...this.#bodyOf(post),
+      to: this.#ports.tell(({ users }) => users.current(to)),
+      asksReceipts: (terms?.receipts ?? 'none') !== 'none',
+      asksConfirmation: note?.confirm !== undefined,
+      audience,
+      isRequest: note?.isRequest ?? false,
+      inReplyTo: note?.inReplyTo ?? null,
+      ...(poolMembers && { poolMembers }),
+    })
+  }
+
+  #audienceOf(note: OutgoingMessage['note']): SentAudience | null {
+    const { group, user } = note ?? {}
+    if (user !== undefined) return { kind: 'user', id: user, name: '' }
+    if (group === undefined) return this.#together?.audience ?? null
+    const statement = this.#ports.tell(({ groups }) => groups.statements.find(group))
+    return { kind: 'group', id: group, name: unicodeName(statement?.name ?? '') }
+  }
+
+  /** Returns the facts of the body, which the recipient hashes as it opens it. */
+  #bodyOf(post: Pick<OutgoingMessage, 'body' | 'note' | 'message'>): SharedBody {
+    const { message, body, note } = post
+    const known = message && this.#bodies.get(message)
+    if (known) return known
+    const { groups } = this.#ports.crypto
+    const text = message ? groups.openBody(message.bytes, body)! : body
+    const sendNo = this.#together?.sendNo ?? (message ? this.#records.nextNo() : 0)
+    const facts = { sendNo, bodyBytes: text.length, contentHash: contentHash(text, note?.attachment ?? null) }
+    if (message) this.#bodies.set(message, facts)
+    return facts
+  }
+
+  #track(entry: Entry, post: OutgoingMessage): OutgoingMessage {
+    const kept = (outboxNo: number) => {
+      if (outboxNo > 0) this.#records.change(entry, { outboxNo })
+      post.kept?.(outboxNo)
+    }
+    const tracked = { ...post, ...this.#reportsOf(entry, post), kept }
+    this.#tracked.add(tracked)
+    return tracked
+  }
+
+  #reportsOf(entry: Entry, post: Pick<OutgoingMessage, 'sealed' | 'accepted' | 'refused' | 'message'>) {
+    return {
+      sealed: (envelopeId: EnvelopeId) => {
+        this.#records.change(entry, { envelopeId })
+        post.sealed?.(envelopeId)
+      },
+      accepted: (receipt: Receipt) => {
+        this.#accepted(entry, receipt)
+        post.accepted(receipt)
+      },
+      refused: (error: SealpostError) => {
+        const isSentAgain = error.code === 'stale_roster' && post.message?.isSecond === false
+        if (!isSentAgain) this.#refused(entry, error)
+        post.refused(error)
+      },
+    }
   }
 
   #accepted(entry: Entry, { envelopeId, ackedAtMs }: Receipt): void {
-    if (entry.record.envelopeId === null) this.#isSealed(entry, envelopeId)
-    this.#put(entry, this.#userOf(entry.record.to)) // the recipient's statements came with its key
+    // The recipient's statements came with its key.
+    this.#records.change(entry, {
+      envelopeId,
+      ...(entry.record.audience?.kind === 'pool' ? {} : this.#userOf(entry.record.to)),
+    })
     this.#report(entry, { state: 'stored', atMs: Math.floor(ackedAtMs) })
   }
 
   #refused(entry: Entry, error: SealpostError): void {
-    if (error.code === 'maybe_sent') this.#put(entry, { reason: error.code })
+    if (error.code === 'no_responder') this.#records.remove(entry)
+    else if (error.code === 'maybe_sent') this.#records.change(entry, { reason: error.code })
     else if (error.code !== 'kept_for_later' && error.code !== 'closed')
       this.#report(entry, { state: 'refused', atMs: Date.now(), reason: error.code })
     for (const { failed } of entry.waiters) failed(error)
@@ -249,20 +384,21 @@ export class SentLog {
     if (event.type === 'receipt') return this.#receipted(event)
     if (event.type === 'closed') return this.#closed(event.error)
     if (event.type !== 'sent' && event.type !== 'send_failed') return
-    const entry = [...this.#entries.values()].find(({ record }) => record.outboxNo === event.outboxNo)
+    const entry = this.#records.all().find(({ record }) => record.outboxNo === event.outboxNo)
     if (!entry) return
     if (event.type === 'sent') this.#accepted(entry, event.receipt)
     else this.#refused(entry, event.error)
   }
 
   #receipted({ envelopeId, event, atMs }: DeliveryReceipt): void {
-    const entry = this.#sealed.get(envelopeId)
+    const entry = this.#records.find(envelopeId)
     if (entry) this.#report(entry, { state: event, atMs })
   }
 
-  #learn({ envelopeId, status, death, diedAtMs }: MessageWhereabouts): void {
-    const entry = this.#sealed.get(envelopeId)
-    if (!entry) return
+  #learn({ envelopeId, status, enqueuedAtMs, death, diedAtMs }: MessageWhereabouts): void {
+    const entry = this.#records.find(envelopeId)
+    if (!entry || status === 'unknown') return
+    this.#report(entry, { state: 'stored', atMs: enqueuedAtMs ?? Date.now() })
     if (status === 'pushed') this.#report(entry, { state: 'pushed', atMs: Date.now() })
     if (death !== null)
       this.#report(entry, { state: death === 'strikes' ? 'struck_out' : death, atMs: diedAtMs ?? Date.now() })
@@ -272,15 +408,27 @@ export class SentLog {
   #confirmed(message: Message): string | null {
     const said = readConfirmation(message.body)
     if (!said) return 'confirmation_forged'
-    const entry = this.#sealed.get(said.envelopeId)
+    const entry = this.#records.find(said.envelopeId)
     if (!entry) return null
-    const { to, contentHash: hash } = entry.record
     const isOurs = said.meshId === this.#ports.meshId && this.#isSameUser(said.sender, this.#ports.self)
-    const isTheirs = said.recipient === message.sender && this.#isSameUser(said.recipient, to)
-    if (!isOurs || !isTheirs || said.contentHash !== hash) return 'confirmation_foreign'
+    const isTheirs = said.recipient === message.sender && this.#isRecipient(said.recipient, entry)
+    if (!isOurs || !isTheirs || said.contentHash !== entry.record.contentHash) return 'confirmation_foreign'
     const { outcome, reason, atMs } = said
     this.#report(entry, { state: stateOfOutcome(outcome), atMs, reason, signer: message.sender })
     return null
+  }
+
+  /** Notes the first reply to a message. */
+  #replied({ inReplyTo, sender, envelopeId, isError }: Message): void {
+    const entry = inReplyTo === null ? undefined : this.#records.find(inReplyTo)
+    if (!entry || entry.record.reply || !this.#isRecipient(sender, entry)) return
+    this.#records.change(entry, { reply: { envelopeId, sender, isError, atMs: Date.now() } })
+    callHandlers(this.#handlers, messageOf(entry.record))
+  }
+
+  /** Whether the peer is the recipient, a device of the same user, or a member of the pool. */
+  #isRecipient(peer: PeerKey, { record: { to, poolMembers = [to] } }: Entry): boolean {
+    return poolMembers.some((member) => this.#isSameUser(peer, member))
   }
 
   #isSameUser(a: PeerKey, b: PeerKey): boolean {
@@ -294,7 +442,7 @@ export class SentLog {
   #report(entry: Entry, report: SentReport): void {
     const change = changeBy(entry.record, report)
     if (!change) return
-    this.#put(entry, change)
+    this.#records.change(entry, change)
     this.#wake(entry)
     callHandlers(this.#handlers, messageOf(entry.record))
   }
@@ -310,59 +458,22 @@ export class SentLog {
   }
 
   #closed(error: SealpostError | null): void {
-    for (const { waiters } of this.#entries.values()) {
+    for (const { waiters } of this.#records.all()) {
       for (const { failed } of waiters) failed(error ?? new SealpostError('closed', 'This peer was closed.'))
       waiters.clear()
     }
   }
 
-  #put(entry: Entry, change: Partial<SentRecord>): void {
-    entry.record = { ...entry.record, ...change }
-    this.#keep(entry)
-  }
-
-  #keep(entry: Entry): void {
-    const { no } = entry.record
-    this.#ports.tell(({ writer }) => writer?.put(keyOf(no), () => entry.record))
-  }
-
-  #forgetOldest(): void {
-    const [no, { record }] = this.#entries.entries().next().value!
-    this.#entries.delete(no)
-    if (record.envelopeId !== null) this.#sealed.delete(record.envelopeId)
-    this.#ports.tell(({ writer }) => writer?.remove(keyOf(no)))
-  }
-
   /** Waits for an entry to reach the goal. */
   #within(
-    { goal, timeoutMs }: { goal: WaitGoal; timeoutMs: Millis },
-    start: (refused: Waiter['failed']) => Entry,
+    terms: { goal: WaitGoal; timeoutMs: Millis },
+    start: (refused: (error: SealpostError) => void) => Entry,
   ): Promise<SentMessage> {
-    return new Promise((resolve, reject) => {
-      let timer: ReturnType<typeof setTimeout> | undefined
-      const reached = (sent: SentMessage) => {
-        clearTimeout(timer)
-        resolve(sent)
-      }
-      const failed = (error: SealpostError) => {
-        clearTimeout(timer)
-        reject(error)
-      }
-      const waiter: Waiter = { goal, reached, failed }
-      const entry = start(failed)
-      entry.waiters.add(waiter)
-      this.#wake(entry)
-      if (timeoutMs >= TIMER_MAX_MS) return
-      timer = setTimeout(() => {
-        entry.waiters.delete(waiter)
-        reject(timedOut(entry.record))
-      }, timeoutMs)
-    })
+    return waitFor({ ...terms, timedOut }, start, (entry) => this.#wake(entry))
   }
 }
 
-/** Timers accept at most 2^31 - 1 ms. */
-const TIMER_MAX_MS = 2 ** 31
+const ignore = (): void => undefined
 
 const RECEIPTS: Readonly<Record<WaitGoal, ReceiptWish>> = {
   stored: 'none',
@@ -374,31 +485,4 @@ const RECEIPTS: Readonly<Record<WaitGoal, ReceiptWish>> = {
 function wishesOf({ wait = 'stored', receipts, confirm }: TrackedSendOptions) {
   const wished = confirm ?? (wait === 'confirmed' ? 'end' : undefined)
   return { receipts: receipts ?? RECEIPTS[wait], confirm: wished }
-}
-
-function messageOf({ kind: _, no: __, outboxNo: ___, contentHash: ____, ...sent }: SentRecord): SentMessage {
-  return sent
-}
-
-const keyOf = (no: number): string => `sent ${no}`
-
-const unknown = () => new SealpostError('message_unknown', 'The log has no sent message with this envelope id.')
-
-const ENDS = {
-  rejected: ['message_rejected', 'The recipient rejected the message'],
-  expired: ['message_expired', 'The message expired before the recipient settled it'],
-  struck_out: ['message_struck_out', 'The message failed too often at the recipient and is now a dead letter'],
-} as const
-
-/** Returns the error for a message that will not reach the awaited state. A confirmation may follow a settle. */
-function endError({ state, reason }: SentMessage): SealpostError | null {
-  if (state !== 'rejected' && state !== 'expired' && state !== 'struck_out') return null
-  const [code, sentence] = ENDS[state]
-  return new SealpostError(code, `${sentence}${reason === '' ? '' : `: ${reason}`}.`)
-}
-
-function timedOut({ state }: SentMessage): SealpostError {
-  const settled = 'The broker reports that the message was settled, but the recipient has not confirmed it in time.'
-  const sentence = state === 'settled' ? settled : `The message has not reached this state in time; it is ${state}.`
-  return new SealpostError('timeout', `${sentence} Don't send it again.`)
 }

@@ -17,6 +17,7 @@ const SENT: SentMessage = {
     signer: null,
   },
   ...{ asksReceipts: true, asksConfirmation: true, sentAtMs: 1, atMs: 1 },
+  ...{ sendNo: 1, audience: null, isRequest: false, inReplyTo: null, reply: null },
 }
 
 /** Applies reports, written as `state`, or `state!` with the recipient's signature. */

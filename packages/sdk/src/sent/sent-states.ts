@@ -1,6 +1,7 @@
 /** Defines the states of a sent message and how reports change them. Pure. */
 import type { ConfirmedOutcome } from '@sealpost/identity'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
 
 /**
  * - `sending`: the broker has not confirmed that it stored the message.
@@ -20,7 +21,27 @@ export const SENT_STATES = [
 ] as const
 export type SentState = (typeof SENT_STATES)[number]
 
-/** A message that was sent with a log. */
+/** The recipients of a message that was not addressed to single peers. */
+export interface SentAudience {
+  /** `user`: every session and device of a user. */
+  readonly kind: 'group' | 'pool' | 'user' | 'everybody'
+  /** The id of the group or pool, or the key of the user; empty for `everybody`. */
+  readonly id: string
+  /** The name of the group or pool when the message was sent; otherwise empty. */
+  readonly name: string
+}
+
+/** The reply to a message. Its author is authenticated by the box, but the reply proves nothing to others. */
+export interface SentReply {
+  readonly envelopeId: EnvelopeId
+  readonly sender: PeerKey
+  /** Whether it reports that a request failed. */
+  readonly isError: boolean
+  /** When it arrived, according to this machine's clock. */
+  readonly atMs: Millis
+}
+
+/** A message to one recipient that was sent with a log. A message to a pool has the pool as its recipient. */
 export interface SentMessage {
   /** Null until the message is sealed, which requires a connection if the recipient's key is unknown. */
   readonly envelopeId: EnvelopeId | null
@@ -45,6 +66,16 @@ export interface SentMessage {
   readonly sentAtMs: Millis
   /** When it reached its state: this machine's, the database's or, if signed, the recipient's clock. */
   readonly atMs: Millis
+  /** The number of the send. Messages of one send to several recipients have the same number. */
+  readonly sendNo: number
+  /** Null if the recipient was named itself. */
+  readonly audience: SentAudience | null
+  /** Whether the sender waited for a reply. */
+  readonly isRequest: boolean
+  /** The message that this one replies to; null if there is none. */
+  readonly inReplyTo: EnvelopeId | null
+  /** The first reply of the recipient; null if none has arrived. */
+  readonly reply: SentReply | null
 }
 
 /**
@@ -93,3 +124,25 @@ export function changeBy(sent: SentMessage, report: SentReport): Partial<SentMes
 }
 
 export const stateOfOutcome = (outcome: ConfirmedOutcome): SentState => (outcome === 'settled' ? 'confirmed' : outcome)
+
+export const unknownMessage = () =>
+  new SealpostError('message_unknown', 'The log has no sent message with this envelope id.')
+
+const ENDS = {
+  rejected: ['message_rejected', 'The recipient rejected the message'],
+  expired: ['message_expired', 'The message expired before the recipient settled it'],
+  struck_out: ['message_struck_out', 'The message failed too often at the recipient and is now a dead letter'],
+} as const
+
+/** Returns the error for a message that will not reach the awaited state. A confirmation may follow a settle. */
+export function endError({ state, reason }: SentMessage): SealpostError | null {
+  if (state !== 'rejected' && state !== 'expired' && state !== 'struck_out') return null
+  const [code, sentence] = ENDS[state]
+  return new SealpostError(code, `${sentence}${reason === '' ? '' : `: ${reason}`}.`)
+}
+
+export function timedOut({ state }: SentMessage): SealpostError {
+  const settled = 'The broker reports that the message was settled, but the recipient has not confirmed it in time.'
+  const sentence = state === 'settled' ? settled : `The message has not reached this state in time; it is ${state}.`
+  return new SealpostError('timeout', `${sentence} Don't send it again.`)
+}

@@ -153,14 +153,18 @@ export interface AddressesRecord extends KnownAddresses {
   readonly kind: 'addresses'
 }
 
-/** What is known of a sent message (`sent/sent-log.ts`). */
-export interface SentRecord extends SentMessage {
+/** What is known of a sent message (`sent/sent-log.ts`). Earlier versions stored records without the later fields. */
+export interface SentRecord extends Omit<SentMessage, LaterSentField>, Partial<Pick<SentMessage, LaterSentField>> {
   readonly kind: 'sent'
   /** Ascends in the order of the sends. */
   readonly no: number
   readonly outboxNo: number
   readonly contentHash: string
+  /** The members of the pool that the message was sent to. */
+  readonly poolMembers?: readonly PeerKey[]
 }
+
+type LaterSentField = 'sendNo' | 'audience' | 'isRequest' | 'inReplyTo' | 'reply'
 
 interface OfSpace {
   readonly space: string

@@ -71,7 +71,7 @@ export class TurnsScene {
       effects: { deliver: (message) => this.show(message), emit: ignore, flushSoon: ignore },
       counters: new OutboxWorld().counters,
       isAnswer: () => false,
-      confirmations: {},
+      hooks: {},
       worksForPools: () => false,
       maxAgeMs: Infinity,
       credit,

@@ -28,6 +28,7 @@ import {
   type SendOptions,
 } from '../outbox/lane.ts'
 import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
+import { wishNote } from '../sent/hooks.ts'
 import type { Device } from './user-statements.ts'
 
 export type { Device } from './user-statements.ts'
@@ -133,7 +134,7 @@ export class Users {
    */
   async send(user: PeerKey, body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingUserSend> {
     const to = await this.#everyDeviceOf(user)
-    const { to: _, ...terms } = postTermsOf(user, options)
+    const { to: _, ...terms } = postTermsOf(user, options, wishNote(options))
     const message = this.#sealed(bytesOf(body), to, terms)
     const note = { ...terms.note, user }
     const shared = { ...terms, note, bodyId: message.bodyId, body: message.ticket, message }
