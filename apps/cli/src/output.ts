@@ -75,8 +75,12 @@ export class Output {
 
   /** Formats columns without a frame. Wide and combining characters take the cells that a terminal gives them. */
   table(head: readonly string[], rows: readonly (readonly string[])[]): string {
-    const lines = [head.map((name) => this.paint.dim(name)), ...rows]
-    const widths = head.map((_, column) => Math.max(...lines.map((line) => widthOf(line[column] ?? ''))))
+    return this.columns([head.map((name) => this.paint.dim(name)), ...rows])
+  }
+
+  /** Aligns lines of cells. */
+  columns(lines: readonly (readonly string[])[]): string {
+    const widths = (lines[0] ?? []).map((_, column) => Math.max(...lines.map((line) => widthOf(line[column] ?? ''))))
     const padded = (cell: string, column: number) => cell + ' '.repeat(widths[column]! - widthOf(cell) + 2)
     return lines.map((line) => line.map(padded).join('').trimEnd()).join('\n')
   }

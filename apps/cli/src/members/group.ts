@@ -3,11 +3,22 @@
  * each message goes to one free worker.
  */
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
+import type { PeerKey } from '@sealpost/sdk'
 import { Command, Option } from 'commander'
 import { base64Of, readContent } from '../messages/content.ts'
 import { type DeliveryTime, deliveryTimeOptions, notBeforeOf, reportOutcomes } from '../messages/delivery.ts'
 import { takeCommand } from '../messages/listen.ts'
+import {
+  awaitEach,
+  sayOne,
+  sizeOf,
+  type WaitOptions,
+  waitOptions,
+  waitUntil,
+  wishesFor,
+} from '../messages/send-many.ts'
 import { escapeName } from '../output.ts'
+import type { DeviceResult } from '../session/bulk-calls.ts'
 import { findGroup, findPool, type GroupFacts, type PoolFacts } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
@@ -63,7 +74,7 @@ function leaveCommand(run: RunAction): Command {
     )
 }
 
-interface SendOptions extends DeliveryTime {
+interface SendOptions extends DeliveryTime, WaitOptions {
   readonly file?: string
   /** Set only for groups. */
   readonly keep?: boolean
@@ -97,32 +108,45 @@ function groupSendCommand(run: RunAction): Command {
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
     .addOption(deliveryTimeOptions()[0]!)
     .addOption(deliveryTimeOptions()[1]!)
-    .addHelpText('after', examples("sealpost group send crew 'lunch?'", 'git diff | sealpost group send crew'))
+    .addOption(waitOptions()[0])
+    .addOption(waitOptions()[1])
+    .addHelpText(
+      'after',
+      examples(
+        "sealpost group send crew 'lunch?'",
+        'git diff | sealpost group send crew',
+        "sealpost group send crew 'who is in?' --wait confirmed --timeout 1h",
+      ),
+    )
     .action(run(sendToGroup))
 }
 
 async function sendToGroup(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
   const { timeout, keep: isKept = false, priority, ttl: ttlSeconds = 0 } = options
   const content = await readContent({ text, file: undefined, attach: options.file })
-  const { id: group, name } = await findMemberList(asked, GROUPS, word)
+  const { id: group, name, members } = await findMemberList(asked, GROUPS, word)
+  const wishes = wishesFor(options, members.length)
   const file = await content.upload(asked, { group })
+  const wait = waitUntil(options)
   using shell = withDeadline(
     asked,
     timeout,
     `The broker did not store the message for all members within ${timeout} s. ${KEPT}`,
   )
-  const terms = { priority, ttlSeconds, ...(file && { attachment: file.text }) }
+  const terms = { priority, ttlSeconds, ...wishes, ...(file && { attachment: file.text }) }
   const params = { bodyBase64: base64Of(content), ...terms }
   const { notBefore } = notBeforeOf(options)
   const call = { withinMs: timeout * 1000 }
-  const outcomes = await (notBefore === undefined
+  const stored: readonly DeviceResult[] = await (notBefore === undefined
     ? callPeer(shell, { method: 'sendToGroup', params: { ...params, group, isKept }, ...call })
     : callPeer(shell, { method: 'sendEach', params: { ...params, peers: [], groups: [group], notBefore }, ...call }))
   await file?.done()
+  const outcomes = await awaitEach(asked, stored, wait)
   const bytes = content.body.length
   const size = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
   const json = { group: name, bytes, members: outcomes }
-  await reportOutcomes(shell, { outcomes, json, what: `in ${escapeName(name)}, ${size}`, noun: 'member' })
+  const what = `in ${escapeName(name)}, ${size}`
+  await reportOutcomes(asked, { outcomes, json, what, noun: 'member', state: wait.goal })
 }
 
 const KEPT = "The next command of this profile sends it to the remaining members. Don't send it again."
@@ -183,9 +207,15 @@ function poolSendCommand(run: RunAction): Command {
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
     .addOption(deliveryTimeOptions()[0]!)
     .addOption(deliveryTimeOptions()[1]!)
+    .addOption(waitOptions()[0])
+    .addOption(waitOptions()[1])
     .addHelpText(
       'after',
-      examples("sealpost pool send reviewers 'look at 4711'", 'git diff | sealpost pool send reviewers'),
+      examples(
+        "sealpost pool send reviewers 'look at 4711'",
+        'git diff | sealpost pool send reviewers',
+        "sealpost pool send reviewers 'look at 4711' --wait confirmed --timeout 1h",
+      ),
     )
     .action(run(sendToPool))
 }
@@ -195,18 +225,23 @@ async function sendToPool(asked: Shell, options: SendOptions, word: string, text
   const content = await readContent({ text, file: path, attach })
   const { id: pool, name, members } = await findMemberList(asked, POOLS, word)
   const file = await content.upload(asked, members)
+  const wait = waitUntil(options)
   using shell = withDeadline(
     asked,
     timeout,
     `The broker did not confirm within ${timeout} s that it stored the message. It may have stored it.`,
   )
   const terms = { priority, ttlSeconds, ...notBeforeOf(options), ...(file && { attachment: file.text }) }
-  const params = { pool, bodyBase64: base64Of(content), ...terms }
+  const params = { pool, bodyBase64: base64Of(content), ...terms, ...wishesFor(options, 1) }
   const receipt = await callPeer(shell, { method: 'sendToPool', params, withinMs: timeout * 1000 })
   await file?.done()
-  const { output } = shell
   const bytes = content.body.length
   const facts = { pool, name, bytes, stored: true, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
-  if (output.isJson) await output.result({ ...facts, ...receipt }, () => '')
-  else output.info(`stored for ${escapeName(name)}, ${file ? `${escapeName(file.name)}, ${file.bytes}` : bytes} bytes`)
+  const to = pool as string as PeerKey
+  const [outcome] = await awaitEach(asked, [{ peer: to, envelopeId: receipt.envelopeId, code: null }], wait)
+  await sayOne(
+    asked,
+    { ...facts, ...receipt },
+    { outcome: outcome!, goal: wait.goal, name, size: sizeOf(content, file) },
+  )
 }

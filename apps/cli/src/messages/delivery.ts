@@ -4,6 +4,7 @@
  * `@everybody` for all other members of the mesh.
  */
 import type { GroupId, PeerKey } from '@sealpost/sdk'
+import type { WaitGoal } from '@sealpost/sdk/sent'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { InvalidArgumentError, Option } from 'commander'
 import { resolveRecipient } from '../members/member-list.ts'
@@ -86,27 +87,33 @@ export async function confirmEverybody({ output, signal }: Shell, count: number)
 }
 
 interface OutcomeReport {
-  readonly outcomes: readonly MemberResult[]
+  readonly outcomes: readonly (Pick<MemberResult, 'peer'> & { readonly code: string | null })[]
   readonly json: object
+  /** The state that the command waited for. */
+  readonly state: WaitGoal
   /** What the counts are followed by, such as `recipients, 5 bytes`. */
   readonly what: string
   /** Who the outcomes are about. */
   readonly noun: 'recipient' | 'member'
 }
 
-/** Prints the outcome for each recipient. @throws OperatingError with the first code if no recipient has the message */
+/**
+ * Prints the outcome for each recipient. @throws OperatingError with the first code if no recipient has the message, or
+ * if the command waited and one recipient is not in the state
+ */
 export async function reportOutcomes(
   { output, profile }: Shell,
-  { outcomes, json, what, noun }: OutcomeReport,
+  { outcomes, json, state, what, noun }: OutcomeReport,
 ): Promise<void> {
   const refused = outcomes.filter(({ code }) => code !== null)
-  const stored = outcomes.length - refused.length
+  const reached = outcomes.length - refused.length
   if (output.isJson) await output.result(json, () => '')
-  else output.info(`stored for ${stored} of ${outcomes.length} ${what}`)
+  else output.info(`${state} for ${reached} of ${outcomes.length} ${what}`)
   const contacts = await Contacts.read(profile.contactsFile)
   for (const { peer, code } of refused) output.warn(`not for ${escapeName(labelOf(contacts, peer))} (${code})`)
-  if (refused.length > 0 && stored === 0)
-    throw new OperatingError(refused[0]!.code!, `The message was stored for no ${noun}.`)
+  if (refused.length === 0 || (state === 'stored' && reached > 0)) return
+  const whom = reached === 0 ? `no ${noun}` : `${reached} of ${outcomes.length} ${noun}s`
+  throw new OperatingError(refused[0]!.code!, `The message is ${state} for ${whom}.`)
 }
 
 const CLOCK_TIME = /^([01]?\d|2[0-3]):([0-5]\d)$/

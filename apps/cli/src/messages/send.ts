@@ -1,8 +1,7 @@
 /** `sealpost send` ends when the message is stored. */
-import { fingerprint } from '@sealpost/identity'
-import { PRIORITIES, type Priority } from '@sealpost/protocol'
+import { PRIORITIES } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/sdk'
-import { WAIT_GOALS, type WaitGoal } from '@sealpost/sdk/sent'
+import type { WaitGoal } from '@sealpost/sdk/sent'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
@@ -12,33 +11,14 @@ import type { SendParams, TrackedSendResult } from '../session/sent-calls.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
 import { base64Of, type Content, readContent } from './content.ts'
-import {
-  confirmEverybody,
-  type DeliveryTime,
-  deliveryTimeOptions,
-  isEverybody,
-  isOnePeer,
-  notBeforeOf,
-  readersOf,
-  reportOutcomes,
-  resolveAudience,
-  TO_HELP,
-  wordsOf,
-} from './delivery.ts'
-import type { SentFile } from './files.ts'
+import { deliveryTimeOptions, isOnePeer, notBeforeOf, TO_HELP, wordsOf } from './delivery.ts'
+import { KEPT, type ManyOptions, say, sendToEvery, sendToFree, sendToMany, sizeOf, waitOptions } from './send-many.ts'
 
-interface SendOptions extends DeliveryTime {
+interface SendOptions extends ManyOptions {
   readonly file?: string
-  readonly priority: Priority
-  readonly ttl?: number
-  readonly timeout: number
-  /** False: not even until it is stored. */
-  readonly wait: WaitGoal | false
-  readonly confirm?: boolean
   readonly all?: boolean
   readonly everyDevice?: boolean
   readonly freeDevice?: boolean
-  readonly yes?: boolean
 }
 
 export function sendCommand(run: RunAction): Command {
@@ -65,30 +45,22 @@ export function sendCommand(run: RunAction): Command {
     .addOption(
       new Option('--all', 'send the message to every session and device of the recipient').conflicts([
         'freeDevice',
-        'wait',
         'at',
         'in',
       ]),
     )
-    .addOption(new Option('--every-device', 'the same as --all').conflicts(['freeDevice', 'wait', 'at', 'in', 'file']))
+    .addOption(new Option('--every-device', 'the same as --all').conflicts(['freeDevice', 'at', 'in', 'file']))
     .addOption(
       new Option(
         '--free-device',
         'send the message to one session or device of the recipient that is online',
-      ).conflicts(['wait', 'at', 'in']),
+      ).conflicts(['at', 'in']),
     )
     .addOption(deliveryTimeOptions()[0]!)
     .addOption(deliveryTimeOptions()[1]!)
     .option('--yes', 'send to @everybody without asking')
-    .addOption(
-      new Option(
-        '--wait <STATE>',
-        'succeed when the message is in this state: pushed and settled are the reports of the broker; confirmed is signed by the recipient',
-      )
-        .choices(WAIT_GOALS)
-        .default('stored'),
-    )
-    .option('--confirm', 'ask the recipient for a signed confirmation, which "sent" shows when it has arrived')
+    .addOption(waitOptions()[0])
+    .addOption(waitOptions()[1])
     .option('--no-wait', 'succeed when the message is stored in the profile; the next command sends the message')
     .addHelpText(
       'after',
@@ -104,6 +76,7 @@ export function sendCommand(run: RunAction): Command {
         'sealpost send bob hello --all',
         'sealpost send bob hello --json',
         'sealpost send bob hello --wait confirmed --timeout 10m',
+        "sealpost send @crew 'who is in?' --wait confirmed --timeout 1h",
       ),
     )
     .action(run(send))
@@ -111,7 +84,7 @@ export function sendCommand(run: RunAction): Command {
 
 async function send(asked: Shell, options: SendOptions, to: string, text: string | undefined): Promise<void> {
   const content = await readContent({ text, file: undefined, attach: options.file })
-  if (!isOnePeer(to)) return sendToMany(asked, options, { words: wordsOf(to), content })
+  if (!isOnePeer(to)) return sendToSeveral(asked, options, { to, content })
   const { body } = content
   const key = await findRecipient(asked, options, to)
   const file = await content.upload(asked, await readersFor(asked, options, key))
@@ -150,6 +123,12 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
   })
   await file?.done()
   return say(shell, { ...sent, stored: true, ...receipt }, `stored for ${to}, ${sizeOf(content, file)}`)
+}
+
+function sendToSeveral(asked: Shell, options: SendOptions, { to, content }: { to: string; content: Content }) {
+  if (isForAll(options) || options.freeDevice)
+    throw new OperatingError('usage', '--all, --every-device and --free-device need a single peer as TO.')
+  return sendToMany(asked, options, { words: wordsOf(to), content })
 }
 
 /** How much later than the call's own time limit the command gives up, so that the call reports the state. */
@@ -192,61 +171,11 @@ async function sayOutcome(
 
 const isForAll = ({ all, everyDevice }: SendOptions): boolean => all === true || everyDevice === true
 
-const sizeOf = ({ bytes }: Content, file: SentFile | null): string =>
-  file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
-
 /** Returns who can open the file of a message to one peer. */
 async function readersFor(shell: Shell, options: SendOptions, key: PeerKey): Promise<readonly PeerKey[]> {
   if (!isForAll(options) && !options.freeDevice) return [key]
   const devices = await callPeer(shell, { method: 'devices', params: key })
   return [key, ...devices.map((device) => device.key)]
-}
-
-async function sendToMany(
-  asked: Shell,
-  options: SendOptions,
-  { words, content }: { readonly words: readonly string[]; readonly content: Content },
-): Promise<void> {
-  const { timeout, priority, ttl: ttlSeconds = 0 } = options
-  if (isForAll(options) || options.freeDevice || options.confirm || options.wait !== 'stored')
-    throw new OperatingError(
-      'usage',
-      '--all, --every-device, --free-device, --confirm, --wait and --no-wait need a single peer as TO.',
-    )
-  const audience = await resolveAudience(asked, words)
-  if (isEverybody(words) && !options.yes) await confirmEverybody(asked, audience.peers.length)
-  const file = await content.upload(asked, await readersOf(asked, audience))
-  using shell = withDeadline(
-    asked,
-    timeout,
-    `The broker did not store the message for all recipients within ${timeout} s. ${KEPT}`,
-  )
-  const params = {
-    peers: audience.peers,
-    groups: audience.groups.map(({ id }) => id),
-    bodyBase64: base64Of(content),
-    ...{ priority, ttlSeconds, ...notBeforeOf(options), ...(file && { attachment: file.text }) },
-  }
-  const outcomes = await callPeer(shell, { method: 'sendEach', params, withinMs: NO_LIMIT_MS })
-  await file?.done()
-  const facts = { bytes: content.body.length, ...(file && { file: { name: file.name, bytes: file.bytes } }) }
-  const json = { ...facts, recipients: outcomes }
-  await reportOutcomes(shell, { outcomes, json, what: `recipients, ${sizeOf(content, file)}`, noun: 'recipient' })
-}
-
-async function sendToEvery(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {
-  using shell = withDeadline(asked, timeout, `The broker did not store the message within ${timeout} s. ${KEPT}`)
-  const devices = await callPeer(shell, { method: 'sendToEveryDevice', params, withinMs: NO_LIMIT_MS })
-  const stored = devices.filter(({ code }) => code === null).length
-  await say(shell, { to: params.to, devices }, `stored for ${stored} of ${devices.length} devices`)
-  const refused = devices.find(({ code }) => code !== null)
-  if (refused) throw new OperatingError(refused.code!, 'The message was not stored for every device of this user.')
-}
-
-async function sendToFree(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {
-  using shell = withDeadline(asked, timeout, `The broker did not store the message within ${timeout} s. ${KEPT}`)
-  const device = await callPeer(shell, { method: 'sendToFreeDevice', params, withinMs: NO_LIMIT_MS })
-  await say(shell, { to: device, stored: true }, `stored for ${fingerprint(device)}`)
 }
 
 /** Finds the recipient before anything is stored. */
@@ -257,10 +186,4 @@ async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string)
     `The broker did not return the key of ${escapeName(to)} within ${timeout} s.`,
   )
   return await resolveRecipient(shell, to, NO_LIMIT_MS)
-}
-
-const KEPT = "The next command of this profile sends it. Don't send it again."
-async function say({ output }: Shell, json: object, note: string): Promise<void> {
-  if (output.isJson) await output.result(json, () => note)
-  else output.info(note)
 }

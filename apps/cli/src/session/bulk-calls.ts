@@ -1,6 +1,16 @@
 /** Defines the calls that send one message to several recipients. */
-import type { EnvelopeId, GroupId, Peer, PeerKey, Priority, SealpostCode, SealpostError } from '@sealpost/sdk'
+import type {
+  EnvelopeId,
+  GroupId,
+  Peer,
+  PeerKey,
+  Priority,
+  ReceiptWish,
+  SealpostCode,
+  SealpostError,
+} from '@sealpost/sdk'
 import { type Group, groupsOf } from '@sealpost/sdk/groups'
+import { type SentAudience, sentLogOf } from '@sealpost/sdk/sent'
 import { usersOf } from '@sealpost/sdk/users'
 import type { Millis } from '@sealpost/std'
 
@@ -11,6 +21,10 @@ export interface PostParams {
   readonly ttlSeconds: number
   /** A reference to an uploaded file. */
   readonly attachment?: string
+  /** Default: none. */
+  readonly receipts?: ReceiptWish
+  /** Which confirmations to ask each recipient for. Default: none. */
+  readonly confirm?: 'end' | 'all'
 }
 
 /** `code`: why the message was not stored for this member; null if it was. */
@@ -19,9 +33,16 @@ export interface MemberResult {
   readonly code: SealpostCode | null
 }
 
+/** An outcome, and the id of the message if it has one. */
+export interface DeviceResult extends MemberResult {
+  readonly envelopeId: EnvelopeId | null
+}
+
 export interface SendEachParams extends PostParams {
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
+  /** Whether the peers are all members of the mesh. */
+  readonly isEverybody?: boolean
   /** When the broker delivers the message. */
   readonly notBefore?: Millis
 }
@@ -45,17 +66,22 @@ export function bulkCallsOf(peer: Peer): BulkCalls {
       const others = (await peer.members()).map((member) => member.peer).filter((key) => key !== peer.key)
       return usersOf(peer).omitDevices(others)
     },
-    sendEach: async ({ peers, groups: ids, bodyBase64, ...options }) => {
+    sendEach: async ({ peers, groups: ids, bodyBase64, isEverybody = false, ...options }) => {
       const body = Buffer.from(bodyBase64, 'base64')
       const groups = await Promise.all(ids.map((id) => groupsOf(peer).find(id)))
-      const direct = peers.map((to) => outcomeOf(peer, { to, body, options, group: null }))
-      const shared = groups.map((group) => sendToGroup(peer, group, { body, options }))
-      return [...(await Promise.all(direct)), ...(await Promise.all(shared)).flat()]
+      const audience = isEverybody ? EVERYBODY : null
+      const sends = sentLogOf(peer).together({ audience }, () => [
+        ...peers.map((to) => outcomeOf(peer, { to, body, options, group: null })),
+        ...groups.map((group) => sendToGroup(peer, group, { body, options })),
+      ])
+      return (await Promise.all(sends)).flat()
     },
   }
 }
 
-type Options = Omit<SendEachParams, 'peers' | 'groups' | 'bodyBase64'>
+const EVERYBODY: SentAudience = { kind: 'everybody', id: '', name: '' }
+
+type Options = Omit<SendEachParams, 'peers' | 'groups' | 'bodyBase64' | 'isEverybody'>
 
 interface Sending {
   readonly body: Uint8Array
@@ -66,19 +92,18 @@ function outcomeOf(
   peer: Peer,
   { to, body, options, group }: Sending & { readonly to: PeerKey; readonly group: GroupId | null },
 ): Promise<EachOutcome> {
-  return peer.send(to, body, options).then(
-    ({ envelopeId }) => ({ peer: to, group, envelopeId, code: null }),
-    ({ code }: SealpostError) => ({ peer: to, group, envelopeId: null, code }),
-  )
+  return sentLogOf(peer)
+    .send(to, body, options)
+    .then(
+      ({ envelopeId }) => ({ peer: to, group, envelopeId, code: null }),
+      ({ code }: SealpostError) => ({ peer: to, group, envelopeId: null, code }),
+    )
 }
 
 /** A delayed message is sent to each member on its own, because the broker can't delay a shared body. */
 async function sendToGroup(peer: Peer, group: Group, { body, options }: Sending): Promise<EachOutcome[]> {
   const { notBefore, ...rest } = options
-  if (notBefore !== undefined) {
-    const members = group.members.filter((member) => member !== peer.key)
-    return Promise.all(members.map((to) => outcomeOf(peer, { to, body, options, group: group.id })))
-  }
+  if (notBefore !== undefined) return sendDelayed(peer, group, { body, options })
   const outcomes = await (await group.send(body, rest)).stored
   return outcomes.map(({ peer: to, receipt, error }) => ({
     peer: to,
@@ -86,4 +111,12 @@ async function sendToGroup(peer: Peer, group: Group, { body, options }: Sending)
     envelopeId: receipt?.envelopeId ?? null,
     code: error?.code ?? null,
   }))
+}
+
+function sendDelayed(peer: Peer, { id, name, members }: Group, sending: Sending): Promise<EachOutcome[]> {
+  const others = members.filter((member) => member !== peer.key)
+  const sends = sentLogOf(peer).together({ audience: { kind: 'group', id, name } }, () =>
+    others.map((to) => outcomeOf(peer, { to, ...sending, group: id })),
+  )
+  return Promise.all(sends)
 }

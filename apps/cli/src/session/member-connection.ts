@@ -111,9 +111,9 @@ export async function openMemberConnection(
   }
 }
 
-/** Records what becomes of sent messages, and confirms received ones. Call before the peer's first report arrives. */
+/** Records what becomes of all sent messages, and confirms received ones. Call before the peer's first report arrives. */
 export function beginLogs(peer: Peer): Confirmations {
-  sentLogOf(peer)
+  sentLogOf(peer).recordAll()
   return confirmationsOf(peer)
 }
 

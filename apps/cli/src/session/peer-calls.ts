@@ -13,7 +13,7 @@ import type {
   PresenceEntry,
   Status,
 } from '@sealpost/sdk'
-import { groupsOf } from '@sealpost/sdk/groups'
+import { groupsOf, type MemberOutcome } from '@sealpost/sdk/groups'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { prepareSend } from '@sealpost/sdk/prepare'
 import { sentLogOf } from '@sealpost/sdk/sent'
@@ -25,7 +25,7 @@ import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
 import { type TickCalls, tickCallsOf } from '../schedule/tick-calls.ts'
 import type { TickStore } from '../schedule/tick-store.ts'
-import { type BulkCalls, bulkCallsOf, type MemberResult, type PostParams } from './bulk-calls.ts'
+import { type BulkCalls, bulkCallsOf, type DeviceResult, type MemberResult, type PostParams } from './bulk-calls.ts'
 import type { PoolSeats } from './pool-seats.ts'
 import { type SendParams, type SentCalls, sentCallsOf } from './sent-calls.ts'
 
@@ -231,9 +231,9 @@ interface DeviceCalls {
   devices(person: PeerKey | null): Promise<readonly Device[]>
   removeDevice(device: PeerKey): Promise<null>
   /** Resolves when the broker has stored or refused the message for each device. */
-  sendToEveryDevice(params: SendParams): Promise<readonly MemberResult[]>
+  sendToEveryDevice(params: SendParams): Promise<readonly DeviceResult[]>
   /** Resolves with the device that received the message. */
-  sendToFreeDevice(params: SendParams): Promise<PeerKey>
+  sendToFreeDevice(params: SendParams): Promise<{ device: PeerKey; envelopeId: EnvelopeId }>
 }
 
 function deviceCallsOf(peer: Peer): DeviceCalls {
@@ -246,13 +246,18 @@ function deviceCallsOf(peer: Peer): DeviceCalls {
       return null
     },
     sendToEveryDevice: async ({ to, bodyBase64, notBefore: _, ...options }) => {
-      const { stored } = await users.send(to, Buffer.from(bodyBase64, 'base64'), options)
-      return (await stored).map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
+      return (await (await users.send(to, Buffer.from(bodyBase64, 'base64'), options)).stored).map(resultOf)
     },
-    sendToFreeDevice: ({ to, bodyBase64, ...options }) =>
-      users.sendToAvailable(to, Buffer.from(bodyBase64, 'base64'), options),
+    sendToFreeDevice: async ({ to, bodyBase64, ...options }) => {
+      const { device, receipt } = await users.sendToFree(to, Buffer.from(bodyBase64, 'base64'), options)
+      return { device, envelopeId: receipt.envelopeId }
+    },
   }
 }
+
+const resultOf = ({ peer, receipt, error }: MemberOutcome): DeviceResult => ({
+  ...{ peer, envelopeId: receipt?.envelopeId ?? null, code: error?.code ?? null },
+})
 
 export type GroupFacts = MemberListFacts<GroupId>
 
@@ -277,7 +282,7 @@ interface GroupCalls {
   /** Carries out a member's request to leave a group of this peer. Returns whether it was one. */
   takeLeave(request: Pick<Message, 'thread' | 'sender' | 'user'>): Promise<boolean>
   /** Resolves with each member's outcome. */
-  sendToGroup(params: GroupSendParams): Promise<readonly MemberResult[]>
+  sendToGroup(params: GroupSendParams): Promise<readonly DeviceResult[]>
 }
 
 type WithStateOf = <T>(group: GroupId, use: (state: State) => Promise<T>) => Promise<T>
@@ -302,8 +307,7 @@ function groupCallsOf(peer: Peer, withStateOf: WithStateOf): GroupCalls {
       const body = Buffer.from(bodyBase64, 'base64')
       const stored = async (keep?: State) =>
         (await group.send(body, keep ? { ...options, recordIn: keep } : options)).stored
-      const outcomes = await (isKept ? withStateOf(id, stored) : stored())
-      return outcomes.map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
+      return (await (isKept ? withStateOf(id, stored) : stored())).map(resultOf)
     },
   }
 }

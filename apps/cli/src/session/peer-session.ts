@@ -123,7 +123,8 @@ async function recipientIdentity(session: MemberSession, message: Message): Prom
   return identity.signing.publicKey === session.member ? null : identity
 }
 
-async function sessionPlaceOf({ profile }: Shell) {
+/** Returns where the sessions of the profile are, and the mesh that they belong to. */
+export async function sessionPlaceOf({ profile }: Shell) {
   const { url, brokerKey, meshId } = await profile.readMembership()
   const passphrase = await profile.findPassphrase()
   const base = { url: (await profile.readFirstUrl()) ?? url, brokerKey, meshId, folder: profile.folder }

@@ -1,13 +1,6 @@
 /** Defines commands' calls to the log of the profile's sent messages. */
 import type { EnvelopeId, Peer, PeerKey } from '@sealpost/sdk'
-import {
-  type MessageWhereabouts,
-  type SentLog,
-  type SentMessage,
-  sentLogOf,
-  type TrackedSendOptions,
-  type WaitGoal,
-} from '@sealpost/sdk/sent'
+import { type MessageWhereabouts, type SentLog, type SentMessage, sentLogOf, type WaitGoal } from '@sealpost/sdk/sent'
 import type { Millis } from '@sealpost/std'
 import type { PostParams } from './bulk-calls.ts'
 
@@ -15,6 +8,13 @@ export interface SendParams extends PostParams {
   readonly to: PeerKey
   /** When the broker delivers the message. */
   readonly notBefore?: Millis
+}
+
+/** Returns the receipts and confirmations to ask for. `asks`: ask for a confirmation, whatever the command waits for. */
+export function wishesOf(wait: WaitGoal, asks: boolean): Pick<PostParams, 'receipts' | 'confirm'> {
+  const confirm = asks ? 'all' : wait === 'confirmed' ? 'end' : undefined
+  if (wait === 'stored' && !confirm) return {}
+  return { receipts: wait === 'pushed' ? 'all' : 'end', ...(confirm && { confirm }) }
 }
 
 interface TrackedSendParams extends SendParams {
@@ -41,21 +41,38 @@ export interface TrackedSendResult extends WaitResult {
   readonly isDuplicate: boolean
 }
 
+export interface WaitForEachParams {
+  readonly envelopeIds: readonly EnvelopeId[]
+  readonly wait: WaitGoal
+  readonly timeoutMs: Millis
+}
+
 export interface SentQuery {
+  /** Only messages to this peer. */
   readonly to?: PeerKey
+  /** The maximum number of sends, each with all of its recipients. */
   readonly limit?: number
-  /** Only this message, which the log need not have. */
+  /** Only the send of this message, which the log need not have. The message is the first item. */
   readonly envelopeId?: EnvelopeId
   /** How long to wait for reports that the broker still holds for this peer. */
   readonly waitMs?: Millis
 }
 
-/** A message of the log, and where it is if the broker reports it. */
+/** A message of a log, and where it is if the broker reports it. */
 export interface LoggedMessage {
+  /** The session that sent it; null for the profile's own key. */
+  readonly session?: SessionOfLog | null
   /** Null if the log does not have it. */
   readonly sent: SentMessage | null
   /** Null if the broker was not asked or does not respond. */
   readonly where: MessageWhereabouts | null
+}
+
+/** The session that has a log. */
+export interface SessionOfLog {
+  readonly label: string
+  readonly isNamed: boolean
+  readonly isRunning: boolean
 }
 
 export interface SentReply {
@@ -69,6 +86,8 @@ export interface SentCalls {
   sendAndWait(params: TrackedSendParams): Promise<TrackedSendResult>
   /** Continues the wait of a `sendAndWait` whose session ended. */
   waitForSent(params: Pick<TrackedSendParams, 'wait' | 'timeoutMs'> & { envelopeId: EnvelopeId }): Promise<WaitResult>
+  /** Waits for messages to several recipients. Resolves with one result for each id, in order. */
+  waitForEach(params: WaitForEachParams): Promise<readonly WaitResult[]>
   /** Returns messages of the log, and asks the broker about those whose end is not known. */
   sentMessages(query: SentQuery): Promise<SentReply>
 }
@@ -78,6 +97,7 @@ export function sentCallsOf(peer: Peer): SentCalls {
   return {
     sendAndWait: (params) => sendAndWait(log, params),
     waitForSent: ({ envelopeId, ...goal }) => waitForSent(log, envelopeId, goal),
+    waitForEach: ({ envelopeIds, ...goal }) => Promise.all(envelopeIds.map((id) => waitForSent(log, id, goal))),
     sentMessages: async ({ waitMs = 0, ...query }) => {
       const reply = await find(log, query)
       const awaited = reply.items.filter(isAwaited)
@@ -92,12 +112,12 @@ const goalOf = ({ asksConfirmation }: SentMessage): WaitGoal => (asksConfirmatio
 const again = (log: SentLog, sent: SentMessage) => (sent.envelopeId && log.find(sent.envelopeId)) ?? sent
 
 async function sendAndWait(log: SentLog, params: TrackedSendParams): Promise<TrackedSendResult> {
-  const { to, bodyBase64, wait, timeoutMs, asksConfirmation, ...options } = params
+  const { to, bodyBase64, wait, timeoutMs, asksConfirmation = false, ...options } = params
   const untilMs = performance.now() + timeoutMs
-  const wishes: TrackedSendOptions = asksConfirmation
-    ? { receipts: wait === 'pushed' ? 'all' : 'end', confirm: 'all' }
-    : {}
-  const { receipt } = await log.enqueue(to, Buffer.from(bodyBase64, 'base64'), { ...options, wait, ...wishes })
+  const { receipt } = await log.enqueue(to, Buffer.from(bodyBase64, 'base64'), {
+    ...options,
+    ...wishesOf(wait, asksConfirmation),
+  })
   const { envelopeId, isDuplicate } = await receipt
   const leftMs = Math.max(0, untilMs - performance.now())
   return { envelopeId, isDuplicate, ...(await waitForSent(log, envelopeId, { wait, timeoutMs: leftMs })) }
@@ -114,16 +134,32 @@ async function waitForSent(
 
 const failureOf = ({ code = 'internal', message }: Error & { code?: string }): Failure => ({ code, message })
 
-async function find(log: SentLog, { envelopeId, ...filter }: Omit<SentQuery, 'waitMs'>): Promise<SentReply> {
-  const known = envelopeId === undefined ? log.list(filter) : [log.find(envelopeId)]
+/** The number of messages of one reply whose place the broker is asked for. */
+export const ASKED_MAX = 512
+
+async function find(log: SentLog, { envelopeId, to, limit }: Omit<SentQuery, 'waitMs'>): Promise<SentReply> {
+  const known = envelopeId === undefined ? firstSends(log.list(to ? { to } : {}), limit) : sendOf(log, envelopeId)
   const ids = known.map((sent) => (sent ? sent.envelopeId : envelopeId!))
   const open = ids.filter((id, i): id is EnvelopeId => id !== null && (known[i] === null || isOpen(known[i]!)))
-  const { found, failure } = await whereaboutsOf(log, open)
+  const { found, failure } = await whereaboutsOf(log, open.slice(0, ASKED_MAX))
   const items = known.map((sent, i) => ({ sent: sent && again(log, sent), where: found.get(ids[i]!) ?? null }))
   return { items, failure }
 }
 
-async function whereaboutsOf(log: SentLog, open: readonly EnvelopeId[]) {
+/** Returns the messages of the first sends. */
+export function firstSends(sent: readonly SentMessage[], limit = Infinity): SentMessage[] {
+  const sends = new Set<number>()
+  return sent.filter(({ sendNo }) => sends.has(sendNo) || (sends.size < limit && sends.add(sendNo)))
+}
+
+/** Returns the messages of one send, this one first; null if the log does not have it. */
+function sendOf(log: SentLog, envelopeId: EnvelopeId): (SentMessage | null)[] {
+  const send = log.findSend(envelopeId)
+  if (send.length === 0) return [null]
+  return [log.find(envelopeId), ...send.filter((sent) => sent.envelopeId !== envelopeId)]
+}
+
+export async function whereaboutsOf(log: Pick<SentLog, 'askBroker'>, open: readonly EnvelopeId[]) {
   const found = new Map<EnvelopeId, MessageWhereabouts>()
   try {
     if (open.length > 0) for (const where of await log.askBroker(open)) found.set(where.envelopeId, where)
@@ -135,7 +171,7 @@ async function whereaboutsOf(log: SentLog, open: readonly EnvelopeId[]) {
 
 const OPEN: ReadonlySet<SentMessage['state']> = new Set(['sending', 'stored', 'pushed', 'read'])
 
-const isOpen = ({ state }: SentMessage): boolean => OPEN.has(state)
+export const isOpen = ({ state }: SentMessage): boolean => OPEN.has(state)
 
 /** How long a confirmation may follow the broker's report. An old recipient sends none. */
 const CONFIRMED_WITHIN_MS = 60_000

@@ -4,6 +4,7 @@ import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { HttpAccess, type HttpSigner } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
+import { changeBy, type SentMessage, type SentReport } from './sent-states.ts'
 
 /** Where a message is, according to the broker. Times are according to the database clock; null if not known. */
 export interface MessageWhereabouts {
@@ -59,3 +60,27 @@ export async function askBroker(sender: HttpSigner, ids: readonly EnvelopeId[]):
 
 const tooOld = () =>
   new SealpostError('not_found', "The broker is of an earlier version, which can't report where a message is.")
+
+/** Returns what the reply reports about a message. */
+export function reportsIn({ status, enqueuedAtMs, death, diedAtMs }: MessageWhereabouts): SentReport[] {
+  if (status === 'unknown') return []
+  const nowMs = Date.now()
+  return [
+    { state: 'stored', atMs: enqueuedAtMs ?? nowMs },
+    ...(status === 'pushed' ? [{ state: 'pushed', atMs: nowMs } as const] : []),
+    ...(death === null
+      ? []
+      : [{ state: death === 'strikes' ? 'struck_out' : death, atMs: diedAtMs ?? nowMs } as const]),
+  ]
+}
+
+/**
+ * Returns a message of a log, changed by what the broker reports about it. `SentLog.askBroker` does this for its own
+ * messages.
+ * @example const shown = withWhereabouts(sent, where)
+ */
+export function withWhereabouts(sent: SentMessage, where: MessageWhereabouts): SentMessage {
+  let changed = sent
+  for (const report of reportsIn(where)) changed = { ...changed, ...changeBy(changed, report) }
+  return changed
+}

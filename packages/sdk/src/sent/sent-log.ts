@@ -22,7 +22,7 @@ import {
 } from '../peer.ts'
 import type { PoolSend } from '../pools/pool-sender.ts'
 import type { PeerEvent } from '../ports.ts'
-import { askBroker, type MessageWhereabouts } from './ask-broker.ts'
+import { askBroker, type MessageWhereabouts, reportsIn } from './ask-broker.ts'
 import type { PoolFacts } from './hooks.ts'
 import { type Entry, messageOf, SentRecords, waitFor } from './sent-records.ts'
 import {
@@ -39,7 +39,7 @@ import {
   type WaitGoal,
 } from './sent-states.ts'
 
-export type { MessageWhereabouts, RecipientPresence } from './ask-broker.ts'
+export { type MessageWhereabouts, type RecipientPresence, withWhereabouts } from './ask-broker.ts'
 export { CONFIRMATIONS_MAX } from './hooks.ts'
 export {
   SENT_STATES,
@@ -162,7 +162,7 @@ export class SentLog {
    */
   together<T>({ audience = null }: SendTogether, send: () => T): T {
     const before = this.#together
-    this.#together = { sendNo: this.#records.nextNo(), audience }
+    this.#together = { sendNo: before?.sendNo ?? this.#records.nextNo(), audience }
     try {
       return send()
     } finally {
@@ -395,13 +395,9 @@ export class SentLog {
     if (entry) this.#report(entry, { state: event, atMs })
   }
 
-  #learn({ envelopeId, status, enqueuedAtMs, death, diedAtMs }: MessageWhereabouts): void {
-    const entry = this.#records.find(envelopeId)
-    if (!entry || status === 'unknown') return
-    this.#report(entry, { state: 'stored', atMs: enqueuedAtMs ?? Date.now() })
-    if (status === 'pushed') this.#report(entry, { state: 'pushed', atMs: Date.now() })
-    if (death !== null)
-      this.#report(entry, { state: death === 'strikes' ? 'struck_out' : death, atMs: diedAtMs ?? Date.now() })
+  #learn(where: MessageWhereabouts): void {
+    const entry = this.#records.find(where.envelopeId)
+    if (entry) for (const report of reportsIn(where)) this.#report(entry, report)
   }
 
   /** Returns why a confirmation is not valid. One for a message that the log has forgotten is dropped. */

@@ -12,6 +12,8 @@ import type { KeyEpochs } from '../keys/key-epochs.ts'
 import { type ConnectOptions, type Peer, portsOf } from '../peer.ts'
 import type { PeerEvent } from '../ports.ts'
 import type { Status } from '../presence/presence-client.ts'
+import { confirmationsOf } from '../sent/confirmations.ts'
+import { sentLogOf } from '../sent/sent-log.ts'
 import { openFileStore } from '../stores/file/file-store.ts'
 import type { PeerStore } from '../stores/store.ts'
 import { type MailboxHostOptions, MEMBER, startMailboxHost } from './mailbox-host.ts'
@@ -30,6 +32,7 @@ import {
 } from './session-slots.ts'
 
 export { forgetSession, type LocalSession, localSessions } from './local-sessions.ts'
+export { type SessionLog, type SessionLogOptions, sessionLogs } from './session-logs.ts'
 
 /** The member whose session is opened: a user or a device. */
 export interface SessionMember {
@@ -138,6 +141,14 @@ function openSlotPeer({ slot, store, onEvent }: SlotPeerParts, options: SessionO
   return openPeer({ ...placeOf(options), identity, formerBoxKeys, credit, store, ...(onEvent && { onEvent }) })
 }
 
+/** Opens the peer of a session whose process is gone. What becomes of its messages is recorded in its own store. */
+async function openIdlePeer(parts: SlotPeerParts, options: SessionOptions): Promise<Peer> {
+  const peer = await openSlotPeer(parts, options)
+  sentLogOf(peer)
+  confirmationsOf(peer)
+  return peer
+}
+
 const currentMember = async ({ member, readMember }: SessionOptions): Promise<SessionMember> =>
   (await readMember?.()) ?? member
 
@@ -180,7 +191,7 @@ function hostOptionsOf(options: SessionOptions): MailboxHostOptions {
   return {
     folder,
     passphrase,
-    openSlotPeer: (slot, store) => openSlotPeer({ slot, store }, options),
+    openSlotPeer: (slot, store) => openIdlePeer({ slot, store }, options),
     openMember: async (store) => {
       const member = await currentMember(options)
       const wrapped = options.wrapMemberStore?.(store) ?? store

@@ -28,7 +28,7 @@ import {
   type SendOptions,
 } from '../outbox/lane.ts'
 import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
-import { wishNote } from '../sent/hooks.ts'
+import { type ConfirmWish, wishNote } from '../sent/hooks.ts'
 import type { Device } from './user-statements.ts'
 
 export type { Device } from './user-statements.ts'
@@ -156,12 +156,27 @@ export class Users {
    * @example const device = await usersOf(peer).sendToAvailable(ben, 'to one device')
    */
   async sendToAvailable(user: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<PeerKey> {
-    for (const device of await this.#everyDeviceOf(user))
-      if (await this.#isTakenBy(device, body, options)) return device
+    return (await this.sendToFree(user, body, options)).device
+  }
+
+  /**
+   * Like `sendToAvailable`, but also returns the receipt.
+   * @throws the errors of `sendToAvailable`
+   * @example const { device, receipt } = await usersOf(peer).sendToFree(ben, 'to one device')
+   */
+  async sendToFree(
+    user: PeerKey,
+    body: Uint8Array | string,
+    options: SendOptions & ConfirmWish = {},
+  ): Promise<{ readonly device: PeerKey; readonly receipt: Receipt }> {
+    const bytes = bytesOf(body)
+    for (const device of await this.#everyDeviceOf(user)) {
+      const receipt = await this.#sendIfOnline(device, bytes, options)
+      if (receipt) return { device, receipt }
+    }
     if (options.ifOnline || user === this.#peer.key)
       throw new SealpostError('no_responder', 'No device of this user is online.')
-    await this.#peer.send(user, body, options)
-    return user
+    return { device: user, receipt: await this.#sendTo(user, bytes, options) }
   }
 
   #sealed(body: Uint8Array, members: readonly PeerKey[], terms: GroupMessageTerms): GroupMessage {
@@ -171,15 +186,21 @@ export class Users {
     return { ...this.#ports.crypto.groups.sealBody(body), ...facts, terms }
   }
 
-  async #isTakenBy(device: PeerKey, body: Uint8Array | string, options: SendOptions): Promise<boolean> {
+  async #sendIfOnline(device: PeerKey, body: Uint8Array, options: SendOptions & ConfirmWish): Promise<Receipt | null> {
     try {
-      await this.#peer.send(device, body, { ...options, ifOnline: true })
-      return true
+      return await this.#sendTo(device, body, { ...options, ifOnline: true })
     } catch (error) {
       // The device was removed in the meantime, so try the next one.
-      if (error instanceof SealpostError && GONE.has(error.code)) return false
+      if (error instanceof SealpostError && GONE.has(error.code)) return null
       throw error
     }
+  }
+
+  #sendTo(to: PeerKey, body: Uint8Array, options: SendOptions & ConfirmWish): Promise<Receipt> {
+    return new Promise((accepted, refused) => {
+      const post = { ...postTermsOf(to, options, wishNote(options)), body, accepted, refused }
+      this.#ports.tell((engine) => engine.enqueue(post))
+    })
   }
 
   async #everyDeviceOf(user: PeerKey): Promise<PeerKey[]> {

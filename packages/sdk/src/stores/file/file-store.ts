@@ -32,6 +32,21 @@ export async function openFileStore(path: string): Promise<PeerStore> {
 }
 
 /**
+ * Reads the records of a store that another process may have open. Returns an empty list if there is no store.
+ * @throws SealpostError `store_corrupt`, `store_failed`
+ * @internal
+ */
+export async function readStoreRecords(path: string): Promise<StoreRecord[]> {
+  const whole = await nodeFiles.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
+  const records = new Map<string, StoreRecord>()
+  for (const batch of whole ? batchesOf(whole) : [])
+    for (const { key, record } of decodeChanges(batch))
+      if (record) records.set(key, record)
+      else records.delete(key)
+  return [...records.values()]
+}
+
+/**
  * A lock that allows one process per file. The name of a lock file next to the store identifies the holder. Every
  * process first creates its own lock and then looks for others, so if two start at the same time, neither can miss the
  * other; at worst, both give way.
