@@ -165,6 +165,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'too_many_tokens',
     'too_many_entries',
     'too_many_recipients',
+    'too_many_confirmations',
     'too_many_schedules',
   ],
   unreachable: [

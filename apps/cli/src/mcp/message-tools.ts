@@ -2,7 +2,7 @@
 import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
 import { type Message, type Peer, type PeerKey, SealpostError } from '@sealpost/sdk'
 import { poolsOf } from '@sealpost/sdk/pools'
-import { WAIT_GOALS } from '@sealpost/sdk/sent'
+import { sentLogOf, WAIT_GOALS } from '@sealpost/sdk/sent'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { z } from 'zod'
 import { declineGroup } from '../members/group-leaves.ts'
@@ -10,8 +10,9 @@ import { explainUnknown } from '../members/member-list.ts'
 import { base64Of, type Content } from '../messages/content.ts'
 import { isEverybody, isOnePeer, readersOf, resolveAudience } from '../messages/delivery.ts'
 import type { FileReaders } from '../messages/files.ts'
+import { awaitEach, countOf, type WaitOptions, waitUntil, wishesFor } from '../messages/send-many.ts'
 import type { Contacts } from '../profile/contacts.ts'
-import type { MemberResult } from '../session/bulk-calls.ts'
+import type { DeviceResult } from '../session/bulk-calls.ts'
 import { findGroup, findPool, type GroupFacts, type RequestResult } from '../session/peer-calls.ts'
 import { callPeer, unreachable } from '../session/peer-session.ts'
 import { abortable } from '../shell.ts'
@@ -66,11 +67,17 @@ export const ttlShape = z
   .describe("how long the broker stores the message; 0: the broker's default")
 export const priorityShape = z.enum(PRIORITIES).default('next').describe('how urgent the message is for the recipient')
 
+export const confirmShape = z
+  .boolean()
+  .default(false)
+  .describe('ask each recipient for a signed confirmation, which message_status reports; at most 64 recipients')
+
 const outcomeShape = z.object({
   to: peerShape,
   group: z.string().nullable().describe('the id of the group through which the peer is a recipient'),
   envelopeId: z.string().nullable(),
-  code: z.string().nullable().describe('why the message was not stored for this peer; null: it is stored'),
+  code: z.string().nullable().describe('why the message was not stored or has not reached waitFor; null: it has'),
+  state: z.string().nullable().describe('how far the message got for this peer; null: waitFor is stored'),
 })
 
 const receipt = z.object({
@@ -120,10 +127,10 @@ export const sendMessage = tool({
     const content = await context.contentOf({ text, filePath })
     const terms = { priority, ttlSeconds, ...(notBefore && { notBefore: Date.parse(notBefore) }) }
     const [word] = words
-    if (words.length > 1 || !isOnePeer(word!)) {
-      if (waitFor !== 'stored') throw new OperatingError('usage', 'Nothing was sent: waitFor needs a single peer.')
-      return { content: await sendToMany(context, { words, content, terms }) }
-    }
+    if (words.length > 1 || !isOnePeer(word!))
+      return {
+        content: await sendToMany(context, { words, content, terms, wait: { wait: waitFor, timeout: waitSeconds } }),
+      }
     const key = await context.recipientOf(word!)
     const { sent: log } = await context.session(signal)
     const file = await content.upload(context.shell, key)
@@ -150,6 +157,7 @@ interface ManySend {
   readonly words: readonly string[]
   readonly content: Content
   readonly terms: { readonly priority: Priority; readonly ttlSeconds: number; readonly notBefore?: number }
+  readonly wait: WaitOptions
 }
 
 /** @throws OperatingError `unreachable`, after which the session has the message, and the errors of the promise */
@@ -160,23 +168,31 @@ function inTime<T>(promise: Promise<T>, withinMs: Millis): Promise<T> {
   })
 }
 
-async function sendToMany(context: ToolContext, { words, content, terms }: ManySend): Promise<z.infer<typeof receipt>> {
+async function sendToMany(
+  context: ToolContext,
+  { words, content, terms, wait }: ManySend,
+): Promise<z.infer<typeof receipt>> {
   if (isEverybody(words)) throw new OperatingError('usage', 'Nothing was sent: name the recipients.')
   const { shell } = context
   const audience = await resolveAudience(shell, words)
   for (const key of audience.peers) await context.checkRecipient(key)
   for (const group of audience.groups) await checkMembers(group, context)
+  const wishes = wishesFor(wait, await countOf(shell, audience))
   const file = await content.upload(shell, await readersOf(shell, audience))
   const groups = audience.groups.map(({ id }) => id)
   const attachment = file ? { attachment: file.text } : {}
-  const params = { peers: audience.peers, groups, bodyBase64: base64Of(content), ...terms, ...attachment }
-  const outcomes = await callPeer(shell, { method: 'sendEach', params, withinMs: STORED_WITHIN_MS }).catch(nullIfKept)
+  const params = { peers: audience.peers, groups, bodyBase64: base64Of(content), ...terms, ...wishes, ...attachment }
+  const until = waitUntil(wait)
+  const stored = await callPeer(shell, { method: 'sendEach', params, withinMs: STORED_WITHIN_MS }).catch(nullIfKept)
   await file?.done()
+  const outcomes = stored && (await awaitEach(shell, stored, until))
   const contacts = await context.readContacts()
   return {
     ...{ to: null, bytes: content.bytes, isFile: file !== null },
     ...{ isStored: outcomes !== null, envelopeId: null, state: null },
-    outcomes: (outcomes ?? []).map(({ peer, ...outcome }) => ({ to: labelPeer(peer, contacts), ...outcome })),
+    outcomes: (outcomes ?? []).map(({ peer, group, envelopeId, code, state = null }) => ({
+      ...{ to: labelPeer(peer, contacts), group, envelopeId, code, state },
+    })),
   }
 }
 
@@ -316,27 +332,34 @@ export const replyToMessage = tool({
     text: textShape,
     filePath: filePathShape,
     isError: z.boolean().default(false).describe('the reply reports that the requested work failed'),
+    confirm: confirmShape,
   }),
-  output: z.object({ messageId: z.string(), bytes: z.number(), isStored: isStoredShape }),
-  run: async ({ messageId, text, filePath, isError }, context) => {
+  output: z.object({
+    messageId: z.string(),
+    bytes: z.number(),
+    isStored: isStoredShape,
+    envelopeId: z.string().nullable().describe('the id to pass to message_status; null: the reply is not stored yet'),
+  }),
+  run: async ({ messageId, text, filePath, isError, confirm }, context, signal) => {
     const { message } = context.mail.find(messageId)
     await context.checkRecipient(message.sender, message.user)
     const said = await context.contentOf({ text, filePath })
     const file = await said.upload(context.shell, message.sender)
     const options = { isAutomatic: true, ...(file && { attachment: file.text }) }
-    const answer = isError
-      ? message.replyError(new TextDecoder().decode(said.body), options)
-      : message.reply(said.body, options)
+    const { peer } = await context.session(signal)
+    const send = () =>
+      isError ? message.replyError(new TextDecoder().decode(said.body), options) : message.reply(said.body, options)
+    const answer = confirm ? sentLogOf(peer).asking('all', send) : send()
     const late = AbortSignal.timeout(STORED_WITHIN_MS)
-    const isStored = await abortable(answer, late).then(
-      () => true,
+    const envelopeId = await abortable(answer, late).then(
+      (stored) => stored.envelopeId,
       (error) => {
-        if (late.aborted) return false // the profile has the message
+        if (late.aborted) return null // the profile has the message
         throw error
       },
     )
     await file?.done()
-    return { content: { messageId, bytes: said.bytes, isStored } }
+    return { content: { messageId, bytes: said.bytes, isStored: envelopeId !== null, envelopeId } }
   },
 })
 
@@ -401,22 +424,31 @@ export const sendToGroup = tool({
     filePath: filePathShape,
     priority: priorityShape,
     ttlSeconds: ttlShape,
+    confirm: confirmShape,
   }),
   output: z.object({
     group: z.object({ id: z.string(), name: z.string() }),
     bytes: z.number(),
     isStored: isStoredShape,
+    envelopeId: z
+      .string()
+      .nullable()
+      .describe('the id to pass to message_status, which reports every member; null: the message is not stored yet'),
     storedFor: z.number().describe('members'),
     refused: z
       .array(z.object({ to: peerShape, code: z.string() }))
       .describe('the members who do not receive the message, and why'),
   }),
-  run: async ({ group: word, text, filePath, priority, ttlSeconds }, context) => {
+  run: async ({ group: word, text, filePath, priority, ttlSeconds, confirm }, context) => {
     const said = await context.contentOf({ text, filePath })
     const group = findGroup(await callPeer(context.shell, { method: 'groups', params: null }), word)
     await checkMembers(group, context)
+    const wishes = wishesFor(
+      { wait: 'stored', timeout: 0, confirm },
+      await countOf(context.shell, { peers: [], groups: [group] }),
+    )
     const file = await said.upload(context.shell, { group: group.id })
-    const terms = { priority, ttlSeconds, isKept: false, ...(file && { attachment: file.text }) }
+    const terms = { priority, ttlSeconds, isKept: false, ...wishes, ...(file && { attachment: file.text }) }
     const params = { group: group.id, bodyBase64: base64Of(said), ...terms }
     const outcomes = await callPeer(context.shell, {
       method: 'sendToGroup',
@@ -440,12 +472,13 @@ export async function checkMembers({ members }: Pick<GroupFacts, 'members'>, con
   for (const member of members) if (member !== own) await context.checkRecipient(member)
 }
 
-async function summaryOf(outcomes: readonly MemberResult[] | null, context: ToolContext) {
+async function summaryOf(outcomes: readonly DeviceResult[] | null, context: ToolContext) {
   const contacts = await context.readContacts()
   const refused = (outcomes ?? []).flatMap(({ peer, code }) =>
     code === null ? [] : [{ to: labelPeer(peer, contacts), code }],
   )
-  return { isStored: outcomes !== null, storedFor: (outcomes?.length ?? 0) - refused.length, refused }
+  const envelopeId = outcomes?.find((outcome) => outcome.envelopeId !== null)?.envelopeId ?? null
+  return { isStored: outcomes !== null, envelopeId, storedFor: (outcomes?.length ?? 0) - refused.length, refused }
 }
 
 /** Returns null if the profile has the message and sends it later; otherwise throws the error. */

@@ -1,10 +1,12 @@
 /** Defines the tools for pools: `list_pools`, `send_to_pool` and `take_job`. */
 import { z } from 'zod'
 import { base64Of } from '../messages/content.ts'
+import { wishesFor } from '../messages/send-many.ts'
 import { findPool } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import {
   checkMembers,
+  confirmShape,
   filePathShape,
   notBeforeShape,
   priorityShape,
@@ -56,16 +58,24 @@ export const sendToPool = tool({
     priority: priorityShape,
     ttlSeconds: ttlShape,
     notBefore: notBeforeShape,
+    confirm: confirmShape.describe('ask the worker for a signed confirmation, which message_status reports'),
   }),
   output: z.object({ pool: poolShape, bytes: z.number(), envelopeId: z.string() }),
-  run: async ({ pool: word, text, filePath, priority, ttlSeconds, notBefore }, context) => {
+  run: async ({ pool: word, text, filePath, priority, ttlSeconds, notBefore, confirm }, context) => {
     const { shell } = context
     const content = await context.contentOf({ text, filePath })
     const { id, name, members } = findPool(await callPeer(shell, { method: 'pools', params: null }), word)
     await checkMembers({ members }, context)
     const file = await content.upload(shell, members)
     const terms = { priority, ttlSeconds, ...(notBefore && { notBefore: Date.parse(notBefore) }) }
-    const params = { pool: id, bodyBase64: base64Of(content), ...terms, ...(file && { attachment: file.text }) }
+    const wishes = wishesFor({ wait: 'stored', timeout: 0, confirm }, 1)
+    const params = {
+      pool: id,
+      bodyBase64: base64Of(content),
+      ...terms,
+      ...wishes,
+      ...(file && { attachment: file.text }),
+    }
     const { envelopeId } = await callPeer(shell, { method: 'sendToPool', params, withinMs: STORED_WITHIN_MS })
     await file?.done()
     return { content: { pool: { id, name: visible(name) }, bytes: content.bytes, envelopeId } }

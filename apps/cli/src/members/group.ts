@@ -10,6 +10,7 @@ import { type DeliveryTime, deliveryTimeOptions, notBeforeOf, reportOutcomes } f
 import { takeCommand } from '../messages/listen.ts'
 import {
   awaitEach,
+  countOf,
   sayOne,
   sizeOf,
   type WaitOptions,
@@ -124,8 +125,9 @@ function groupSendCommand(run: RunAction): Command {
 async function sendToGroup(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
   const { timeout, keep: isKept = false, priority, ttl: ttlSeconds = 0 } = options
   const content = await readContent({ text, file: undefined, attach: options.file })
-  const { id: group, name, members } = await findMemberList(asked, GROUPS, word)
-  const wishes = wishesFor(options, members.length)
+  const found = await findMemberList(asked, GROUPS, word)
+  const { id: group, name } = found
+  const wishes = wishesFor(options, await countOf(asked, { peers: [], groups: [found] }))
   const file = await content.upload(asked, { group })
   const wait = waitUntil(options)
   using shell = withDeadline(

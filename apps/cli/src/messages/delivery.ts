@@ -3,15 +3,14 @@
  * name, fingerprint or key of a peer, `NAME/LABEL` for one device, `@GROUP` for the other members of a group, or
  * `@everybody` for all other members of the mesh.
  */
-import type { GroupId, PeerKey } from '@sealpost/sdk'
-import type { WaitGoal } from '@sealpost/sdk/sent'
+import type { EnvelopeId, GroupId, PeerKey } from '@sealpost/sdk'
+import type { SentState, WaitGoal } from '@sealpost/sdk/sent'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { InvalidArgumentError, Option } from 'commander'
 import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { typedYes } from '../profile/passphrase.ts'
-import type { MemberResult } from '../session/bulk-calls.ts'
 import { findGroup, type GroupFacts } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { parseDuration } from '../settings.ts'
@@ -86,8 +85,19 @@ export async function confirmEverybody({ output, signal }: Shell, count: number)
   throw new OperatingError('usage', 'You did not confirm. Nothing was sent.')
 }
 
+/** The outcome for one recipient. The state is absent if the command did not wait for one. */
+export interface TrackedOutcome {
+  readonly peer: PeerKey
+  readonly envelopeId: EnvelopeId | null
+  /** Why the message was not stored, or has not reached the state; null if it has. */
+  readonly code: string | null
+  readonly state?: SentState
+  readonly isSigned?: boolean
+  readonly signer?: PeerKey | null
+}
+
 interface OutcomeReport {
-  readonly outcomes: readonly (Pick<MemberResult, 'peer'> & { readonly code: string | null })[]
+  readonly outcomes: readonly TrackedOutcome[]
   readonly json: object
   /** The state that the command waited for. */
   readonly state: WaitGoal
@@ -110,7 +120,10 @@ export async function reportOutcomes(
   if (output.isJson) await output.result(json, () => '')
   else output.info(`${state} for ${reached} of ${outcomes.length} ${what}`)
   const contacts = await Contacts.read(profile.contactsFile)
-  for (const { peer, code } of refused) output.warn(`not for ${escapeName(labelOf(contacts, peer))} (${code})`)
+  for (const { peer, code, state: reachedState } of refused)
+    output.warn(
+      `not for ${escapeName(labelOf(contacts, peer))} (${code}${reachedState ? `; it is ${reachedState}` : ''})`,
+    )
   if (refused.length === 0 || (state === 'stored' && reached > 0)) return
   const whom = reached === 0 ? `no ${noun}` : `${reached} of ${outcomes.length} ${noun}s`
   throw new OperatingError(refused[0]!.code!, `The message is ${state} for ${whom}.`)

@@ -1,7 +1,7 @@
 /** Sends a message to several recipients, and waits until each one has it in the state that the user has named. */
 import { fingerprint } from '@sealpost/identity'
-import type { EnvelopeId, PeerKey } from '@sealpost/sdk'
-import { CONFIRMATIONS_MAX, type SentState, WAIT_GOALS, type WaitGoal } from '@sealpost/sdk/sent'
+import type { EnvelopeId } from '@sealpost/sdk'
+import { CONFIRMATIONS_MAX, WAIT_GOALS, type WaitGoal } from '@sealpost/sdk/sent'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Option } from 'commander'
 import { escapeName } from '../output.ts'
@@ -18,6 +18,7 @@ import {
   readersOf,
   reportOutcomes,
   resolveAudience,
+  type TrackedOutcome,
 } from './delivery.ts'
 import type { SentFile } from './files.ts'
 
@@ -47,16 +48,6 @@ export const waitOptions = (): [wait: Option, confirm: Option] => [
 
 export const KEPT = "The next command of this profile sends it. Don't send it again."
 
-/** The outcome for one recipient. The state is absent if the command did not wait. */
-export interface TrackedOutcome {
-  readonly peer: PeerKey
-  readonly envelopeId: EnvelopeId | null
-  readonly code: string | null
-  readonly state?: SentState
-  readonly isSigned?: boolean
-  readonly signer?: PeerKey | null
-}
-
 /** @throws OperatingError `too_many_confirmations`; `usage` for `--no-wait` */
 export function wishesFor({ wait, confirm = false }: WaitOptions, recipientCount: number) {
   if (wait === false) throw new OperatingError('usage', '--no-wait needs a single peer as TO.')
@@ -64,7 +55,7 @@ export function wishesFor({ wait, confirm = false }: WaitOptions, recipientCount
   if (!wishes.confirm || recipientCount <= CONFIRMATIONS_MAX) return wishes
   throw new OperatingError(
     'too_many_confirmations',
-    `At most ${CONFIRMATIONS_MAX} recipients of a message can confirm it; this one has ${recipientCount}. Use --wait settled.`,
+    `At most ${CONFIRMATIONS_MAX} recipients of a message can confirm it; this one has ${recipientCount}. Wait for settled instead.`,
   )
 }
 
@@ -121,6 +112,8 @@ export async function sendToFree(asked: Shell, options: WaitOptions, params: Sen
   )
 }
 
+const ONCE = "Don't send it again."
+
 interface OneOutcome {
   readonly outcome: TrackedOutcome
   readonly goal: WaitGoal
@@ -132,7 +125,7 @@ interface OneOutcome {
 export async function sayOne(shell: Shell, json: object, { outcome, goal, name, size }: OneOutcome): Promise<void> {
   const { peer: _, code, ...facts } = outcome
   await say(shell, { ...json, ...facts }, `${code === null ? goal : 'stored'} for ${escapeName(name)}, ${size}`)
-  if (code !== null) throw new OperatingError(code, `The message is not ${goal}; it is ${outcome.state}.`)
+  if (code !== null) throw new OperatingError(code, `The message is not ${goal}; it is ${outcome.state}. ${ONCE}`)
 }
 
 interface Wait {
@@ -181,7 +174,7 @@ async function resultsOf(
 }
 
 /** Returns the number of peers that receive the message. */
-async function countOf({ profile }: Shell, { peers, groups }: Audience): Promise<number> {
+export async function countOf({ profile }: Shell, { peers, groups }: Audience): Promise<number> {
   const own = await profile.readOwnKey()
   return peers.length + groups.reduce((sum, { members }) => sum + members.filter((key) => key !== own).length, 0)
 }

@@ -15,10 +15,10 @@ export function stateOf({ sent, where }: LoggedMessage, contacts: Contacts): str
   return wordsOf(sent, contacts)
 }
 
-function answerOf({ reply, to, user, deviceLabel }: SentMessage, contacts: Contacts): string {
-  const { sender, isError, atMs } = reply!
-  const by = sender === to ? labelOf(contacts, user, deviceLabel) : labelOf(contacts, sender)
-  return `answered${isError ? ' with an error' : ''} ${timeOf(atMs)} by ${escapeName(by)}`
+function answerOf({ reply }: SentMessage, contacts: Contacts): string {
+  const { user, deviceLabel, isError, atMs } = reply!
+  const by = escapeName(labelOf(contacts, user, deviceLabel))
+  return `answered${isError ? ' with an error' : ''} ${timeOf(atMs)} by ${by}`
 }
 
 function wordsOf(sent: SentMessage, contacts: Contacts): string {

@@ -46,9 +46,9 @@ export async function ownSent(shell: Shell, query: ProfileQuery): Promise<SentRe
   return callPeer(shell, { method: 'sentMessages', params, withinMs: CALL_WITHIN_MS, credit: WAITING_CREDIT })
 }
 
-/** Merges lists of several logs. Returns the newest sends, each with all of its recipients. */
+/** Merges lists of several logs, newest first. Returns the newest sends, each with its recipients in order. */
 export function newestSends(lists: readonly (readonly LoggedMessage[])[], limit = Infinity): LoggedMessage[] {
-  const sends = lists.flatMap(sendsOf)
+  const sends = lists.flatMap(sendsOf).map((send) => send.toReversed())
   sends.sort((a, b) => sentAt(b) - sentAt(a))
   return sends.slice(0, limit).flat()
 }

@@ -7,6 +7,7 @@ import { connect } from '../client.ts'
 import { SealpostError } from '../errors.ts'
 import type { Peer } from '../peer.ts'
 import type { PeerEvent } from '../ports.ts'
+import { type SentLog, sentLogOf } from '../sent/sent-log.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { TestingBroker } from '../test/broker.ts'
 import type { GroupSendOptions } from './groups.ts'
@@ -137,4 +138,49 @@ test('the next process sends owed messages once, to the remaining members', asyn
   expect(events.filter(({ type }) => type === 'send_failed')).toMatchObject([{ to: keys.bobKey }])
   await again.close()
   expect(kindsOf(later)).toEqual(['owner'])
+})
+
+/** Returns the states and reasons in the log, by member. */
+const statesIn = (log: SentLog) => new Map(log.list().map(({ to, state, reason }) => [to, `${state} ${reason}`.trim()]))
+
+test('the log has one entry for each member, even if the group changes and another process sends the message again', async () => {
+  const { its, live, group, next, keys } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  const log = sentLogOf(peer).recordAll()
+  await groupsOf(peer).find(group.groupId)
+  its.known = null
+  its.answer = 'stale'
+  await sent(peer, group, { confirm: 'end' })
+  await until(() => kindsOf(store).join() === 'group,owner,sent,sent')
+  const facts = {
+    state: 'refused',
+    reason: 'stale_roster',
+    bodyBytes: 5,
+    asksConfirmation: true,
+    audience: { kind: 'group', name: 'crew' },
+  }
+  expect(log.list()).toMatchObject([facts, facts])
+  await peer.close()
+  its.known = next
+  its.answer = 'ack'
+  const { peer: again } = await live(new MemoryStore(store.records))
+  const later = sentLogOf(again).recordAll()
+  await until(() => later.list().some(({ state }) => state === 'stored'))
+  expect(statesIn(later)).toEqual(new Map([[keys.catKey, 'stored'], [keys.bobKey, 'refused stale_roster']])) // biome-ignore format: short
+  await again.close()
+})
+
+test('a member that joins while a message is sent is in the log of the same send', async () => {
+  const { its, live, group, next, broadcasts, keys } = world()
+  Object.defineProperty(its, 'answer', { get: () => (broadcasts.length === 1 ? 'stale' : 'ack') })
+  const { peer } = await live(new MemoryStore())
+  const log = sentLogOf(peer).recordAll()
+  const found = await groupsOf(peer).find(group.groupId)
+  its.known = next
+  await (await found.send('hello')).stored
+  const states = new Map([[keys.catKey, 'stored'], [keys.bobKey, 'refused stale_roster'], [keys.danKey, 'stored']]) // biome-ignore format: short
+  expect(statesIn(log)).toEqual(states)
+  expect(new Set(log.list().map(({ sendNo }) => sendNo)).size).toBe(1)
+  await peer.close()
 })

@@ -173,13 +173,17 @@ export class Group extends MemberList<GroupId> {
    */
   send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingGroupSend> {
     return new Promise((resolve, refused) => {
-      const { to: _, ...terms } = postTermsOf(this.#ports.self, options, wishNote(options, this.members.length))
+      const { to: _, ...terms } = postTermsOf(this.#ports.self, options, wishNote(options, this.#otherCount))
       options.recordIn?.checkNote(terms.note)
       const { answers } = new Gathering(resolve)
       const recorder = options.recordIn
       const send = { groupId: this.id, body: bytesOf(body), terms, recorder, refused, ...answers }
       this.#ports.tell(({ groups }) => groups.send(send))
     })
+  }
+
+  get #otherCount(): number {
+    return this.members.filter((member) => member !== this.#ports.self).length
   }
 
   /**
@@ -212,7 +216,7 @@ export class Group extends MemberList<GroupId> {
       if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
       const { to: _, ...terms } = postTermsOf(this.#ports.self, asked, {
         isRequest: true,
-        ...wishNote(options, this.members.length),
+        ...wishNote(options, this.#otherCount),
       })
       this.#ports.tell((engine) => {
         const replies = new Replies((to, handlers) =>

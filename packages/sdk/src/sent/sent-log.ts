@@ -273,7 +273,7 @@ export class SentLog {
   #sending(given: OutgoingMessage): OutgoingMessage {
     if (this.#tracked.has(given) || given.note?.isConfirmation) return given
     const post = this.#wish ? { ...given, note: { ...given.note, confirm: this.#wish } } : given
-    return this.#track(this.#owed(post) ?? this.#record(post), post)
+    return this.#track(this.#resent(post) ?? this.#record(post), post)
   }
 
   #sendingToPool({ id, name, members }: PoolFacts, given: PoolSend): PoolSend {
@@ -283,16 +283,23 @@ export class SentLog {
     return { ...send, ...this.#reportsOf(entry, send) }
   }
 
-  /** Returns the entry of a member to whom a group message is sent again, because the group has changed. */
-  #owed(post: OutgoingMessage): Entry | undefined {
+  /**
+   * Returns the entry of a member to whom a group message is sent again. The broker refused the first one, because the
+   * group has changed.
+   */
+  #resent(post: OutgoingMessage): Entry | undefined {
     const { message, to, note } = post
     if (!message?.isSecond || note?.group === undefined) return undefined
-    const { contentHash: hash } = this.#bodyOf(post)
-    const first = this.#records
-      .all()
-      .find(({ record }) => record.contentHash === hash && record.audience?.id === note.group)
-    if (first) this.#bodies.set(message, { ...this.#bodyOf(post), sendNo: first.record.sendNo })
-    return first && this.#records.siblings(first).find(({ record }) => record.to === to && record.state === 'sending')
+    const body = this.#bodyOf(post)
+    const isOf = ({ record }: Entry) => record.contentHash === body.contentHash && record.audience?.id === note.group
+    const first = this.#records.all().findLast(isOf)
+    if (!first) return undefined
+    this.#bodies.set(message, { ...body, sendNo: first.record.sendNo })
+    const entry = this.#records
+      .siblings(first)
+      .find(({ record }) => record.to === to && record.reason === 'stale_roster')
+    if (entry) this.#records.change(entry, { state: 'sending', reason: '' })
+    return entry
   }
 
   #record(
@@ -355,8 +362,7 @@ export class SentLog {
         post.accepted(receipt)
       },
       refused: (error: SealpostError) => {
-        const isSentAgain = error.code === 'stale_roster' && post.message?.isSecond === false
-        if (!isSentAgain) this.#refused(entry, error)
+        this.#refused(entry, error)
         post.refused(error)
       },
     }
@@ -384,7 +390,7 @@ export class SentLog {
     if (event.type === 'receipt') return this.#receipted(event)
     if (event.type === 'closed') return this.#closed(event.error)
     if (event.type !== 'sent' && event.type !== 'send_failed') return
-    const entry = this.#records.all().find(({ record }) => record.outboxNo === event.outboxNo)
+    const entry = this.#records.all().find(({ record }) => record.outboxNo > 0 && record.outboxNo === event.outboxNo)
     if (!entry) return
     if (event.type === 'sent') this.#accepted(entry, event.receipt)
     else this.#refused(entry, event.error)
@@ -415,10 +421,10 @@ export class SentLog {
   }
 
   /** Notes the first reply to a message. */
-  #replied({ inReplyTo, sender, envelopeId, isError }: Message): void {
+  #replied({ inReplyTo, sender, user, deviceLabel, envelopeId, isError }: Message): void {
     const entry = inReplyTo === null ? undefined : this.#records.find(inReplyTo)
     if (!entry || entry.record.reply || !this.#isRecipient(sender, entry)) return
-    this.#records.change(entry, { reply: { envelopeId, sender, isError, atMs: Date.now() } })
+    this.#records.change(entry, { reply: { envelopeId, sender, user, deviceLabel, isError, atMs: Date.now() } })
     callHandlers(this.#handlers, messageOf(entry.record))
   }
 

@@ -35,6 +35,10 @@ export interface SentAudience {
 export interface SentReply {
   readonly envelopeId: EnvelopeId
   readonly sender: PeerKey
+  /** The user whose device the sender is; otherwise, the sender itself. */
+  readonly user: PeerKey
+  /** The user's name for this device; null for the user's own key. */
+  readonly deviceLabel: string | null
   /** Whether it reports that a request failed. */
   readonly isError: boolean
   /** When it arrived, according to this machine's clock. */

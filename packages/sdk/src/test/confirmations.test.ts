@@ -1,7 +1,7 @@
 /** Tests confirmations against a broker and peers that lie, and across crashes of both sides. */
 import { contentHash, generateIdentity, type Identity, type Note, ready, signConfirmation } from '@sealpost/identity'
 import type { ReceiptEvent } from '@sealpost/protocol'
-import type { EnvelopeId, PeerKey } from '@sealpost/std'
+import type { EnvelopeId, PeerKey, PoolId } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
 import { connect, openPeer } from '../client.ts'
 import { bytesOf, type Message } from '../inbox/message.ts'
@@ -230,4 +230,57 @@ test('the log outlives the process: a later one seals the message, and learns th
   await expect.poll(() => sent.list()).toMatchObject([{ state: 'stored', to: scene.to }])
   await scene.openBob()
   await expect.poll(() => sent.list()).toMatchObject([{ state: 'confirmed', isSigned: true }])
+})
+
+test('a confirmation of a message to a pool counts only from a member of the pool', async () => {
+  await using scene = new Scene()
+  const [alice, eve, bob] = [
+    await scene.open(scene.alice),
+    await scene.open(scene.enrol()),
+    await scene.open(scene.bob),
+  ]
+  const sent = sentLogOf(alice).recordAll()
+  const pool = { id: 'b0'.repeat(32) as PoolId, name: 'workers', members: [bob.key] }
+  const envelopeId = 'ab'.repeat(16) as EnvelopeId
+  const nothing = () => undefined
+  const job = {
+    poolId: pool.id,
+    body: bytesOf('a job'),
+    priority: 'next',
+    ttlSeconds: 0,
+    note: { confirm: 'end' },
+  } as const
+  portsOf(alice).tell(({ hooks }) => {
+    const send = hooks.sendingToPool!(pool, { ...job, accepted: nothing, refused: nothing })
+    send.sealed!(envelopeId)
+    send.accepted({ envelopeId, isDuplicate: false, admittedAtMs: 1, ackedAtMs: 2 })
+  })
+  expect(sent.find(envelopeId)).toMatchObject({ state: 'stored', to: pool.id, asksConfirmation: true })
+  const note = { inReplyTo: envelopeId, isConfirmation: true }
+  const truth = {
+    ...{ meshId: scene.broker.meshId, sender: alice.key, envelopeId, contentHash: contentHash(bytesOf('a job'), null) },
+    ...{ outcome: 'settled' as const, reason: '', atMs: 7 },
+  }
+  for (const peer of [eve, bob])
+    await sendRaw(peer, alice.key, { note, body: signConfirmation(portsOf(peer).signing, { ...truth, recipient: peer.key }) }) // biome-ignore format: short
+  expect(await sent.wait(envelopeId, 'confirmed')).toMatchObject({ signer: bob.key })
+  expect(scene.tampered()).toEqual(['confirmation_foreign'])
+})
+
+test('a reply counts only from the recipient, and the first one stays', async () => {
+  await using scene = new Scene()
+  const [alice, eve, bob] = [
+    await scene.open(scene.alice),
+    await scene.open(scene.enrol()),
+    await scene.open(scene.bob),
+  ]
+  const sent = sentLogOf(alice).recordAll()
+  const heard: Message[] = []
+  alice.onMessage((message) => void heard.push(message))
+  const { envelopeId } = await alice.send(bob.key, 'one')
+  for (const [peer, body] of [[eve, 'of Eve'], [bob, 'first'], [bob, 'second']] as const) // biome-ignore format: short
+    await sendRaw(peer, alice.key, { note: { inReplyTo: envelopeId }, body: bytesOf(body) })
+  await expect.poll(() => heard.length).toBe(3)
+  const first = heard.find((message) => message.text() === 'first')!
+  expect(sent.find(envelopeId)!.reply).toMatchObject({ envelopeId: first.envelopeId, sender: bob.key, isError: false })
 })
