@@ -304,7 +304,7 @@ test('a reply names the message that it replies to, and a rejected message is go
   const { structured: sent } = await first.call('send_message', { to: answerer, text: 'what is it?' })
   const { messageId } = await second.readOne()
   const replied = await second.call('reply_to_message', { messageId, text: 'it is this', isError: true })
-  expect(replied.structured).toEqual({ messageId, bytes: 10, isStored: true })
+  expect(replied.structured).toEqual({ messageId, bytes: 10, isStored: true, envelopeId: expect.any(String) })
   const answer = await first.readOne()
   expect(answer).toMatchObject({ text: 'it is this', inReplyTo: sent.envelopeId, isError: true, isRequest: false })
 

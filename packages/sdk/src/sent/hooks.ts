@@ -18,11 +18,11 @@ export interface SentHooks {
   /** Called with each message that the peer sends, except those to pools. Returns the message to send. */
   sending?: (post: OutgoingMessage) => OutgoingMessage
   /** Called with each message to a pool. Returns the message to send. */
-  sendingToPool?: (pool: PoolFacts, send: PoolSend) => PoolSend
+  sendingToPool?: (pool: TargetPool, send: PoolSend) => PoolSend
 }
 
 /** The pool that a message is sent to. `Pool` has these properties. */
-export interface PoolFacts {
+export interface TargetPool {
   readonly id: PoolId
   readonly name: string
   readonly members: readonly PeerKey[]

@@ -23,7 +23,7 @@ import {
 import type { PoolSend } from '../pools/pool-sender.ts'
 import type { PeerEvent } from '../ports.ts'
 import { askBroker, type MessageWhereabouts, reportsIn } from './ask-broker.ts'
-import type { PoolFacts } from './hooks.ts'
+import type { TargetPool } from './hooks.ts'
 import { type Entry, messageOf, SentRecords, waitFor } from './sent-records.ts'
 import {
   changeBy,
@@ -42,10 +42,10 @@ import {
 export { type MessageWhereabouts, type RecipientPresence, withWhereabouts } from './ask-broker.ts'
 export { CONFIRMATIONS_MAX } from './hooks.ts'
 export {
+  type RecordedReply,
   SENT_STATES,
   type SentAudience,
   type SentMessage,
-  type SentReply,
   type SentState,
   WAIT_GOALS,
   type WaitGoal,
@@ -276,7 +276,7 @@ export class SentLog {
     return this.#track(this.#resent(post) ?? this.#record(post), post)
   }
 
-  #sendingToPool({ id, name, members }: PoolFacts, given: PoolSend): PoolSend {
+  #sendingToPool({ id, name, members }: TargetPool, given: PoolSend): PoolSend {
     const send = this.#wish ? { ...given, note: { ...given.note, confirm: this.#wish } } : given
     const to = id as string as PeerKey
     const entry = this.#record({ ...send, to }, { kind: 'pool', id, name }, members)

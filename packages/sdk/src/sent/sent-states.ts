@@ -32,7 +32,7 @@ export interface SentAudience {
 }
 
 /** The reply to a message. Its author is authenticated by the box, but the reply proves nothing to others. */
-export interface SentReply {
+export interface RecordedReply {
   readonly envelopeId: EnvelopeId
   readonly sender: PeerKey
   /** The user whose device the sender is; otherwise, the sender itself. */
@@ -79,7 +79,7 @@ export interface SentMessage {
   /** The message that this one replies to; null if there is none. */
   readonly inReplyTo: EnvelopeId | null
   /** The first reply of the recipient; null if none has arrived. */
-  readonly reply: SentReply | null
+  readonly reply: RecordedReply | null
 }
 
 /**
