@@ -54,7 +54,10 @@ export const messageStatus = tool({
     to: z.string().min(1).max(64).optional().describe('report only messages to this peer'),
     limit: z.number().int().min(1).max(LISTED_MAX).default(5).describe('the maximum number of messages'),
   }),
-  output: z.object({ messages: z.array(status) }),
+  output: z.object({
+    messages: z.array(status),
+    total: z.number().describe(`how many items there are; at most ${LISTED_MAX} of them are listed`),
+  }),
   run: async ({ envelopeId, to, limit }, context, signal) => {
     const key = to === undefined ? undefined : await resolveRecipient(context.shell, to)
     const query = envelopeId ? { envelopeId: envelopeId as EnvelopeId } : { limit, ...(key && { to: key }) }
@@ -63,7 +66,8 @@ export const messageStatus = tool({
     if (envelopeId && only && !only.sent && (!only.where || only.where.status === 'unknown'))
       throw unknown(envelopeId, failure)
     const contacts = await context.readContacts()
-    return { content: { messages: items.map((item) => describe(item, contacts)) } }
+    const messages = items.slice(0, LISTED_MAX).map((item) => describe(item, contacts))
+    return { content: { messages, total: items.length } }
   },
 })
 

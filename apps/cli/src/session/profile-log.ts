@@ -34,8 +34,7 @@ export async function findSent(shell: Shell, query: ProfileQuery): Promise<SentR
   const own = await ownSent(shell, query)
   if (envelopeId !== undefined) return own
   const items = newestSends([own.items, ...logs.map((each) => itemsOf(each, query))], query.limit)
-  const { items: all, failure } = await explained(items, logs)
-  return { items: all, failure: own.failure ?? failure }
+  return own.failure ? { items, failure: own.failure } : explained(items, logs)
 }
 
 /** Returns what was sent with the profile's own key, and waits briefly for reports that the broker has for it. */
@@ -64,8 +63,9 @@ export function sendsOf(items: readonly LoggedMessage[]): LoggedMessage[][] {
   return sends
 }
 
+/** An earlier version of this program, which may have the connection, reports no numbers. */
 const isSameSend = (a: LoggedMessage, b: LoggedMessage): boolean =>
-  a.sent !== null && a.sent.sendNo === b.sent?.sendNo && a.session?.label === b.session?.label
+  a.sent?.sendNo !== undefined && a.sent.sendNo === b.sent?.sendNo && a.session?.label === b.session?.label
 
 const sentAt = (send: readonly LoggedMessage[]): Millis => Math.max(...send.map(({ sent }) => sent?.sentAtMs ?? 0))
 

@@ -80,6 +80,34 @@ test('a message to a group is listed with each member, and names who has confirm
   await Promise.all([bob.interrupt(), carol.interrupt()])
 })
 
+test('an agent asks a group and the recipient of a reply to confirm, and waits for several recipients', async () => {
+  await machine.run(['group', 'create', 'pair', 'bob', 'carol'])
+  const [bob, carol] = [await listen('bob'), await listen('carol')]
+  await using agent = await Agent.start(machine, ['--as', 'lead'])
+  const several = await agent.call('send_message', {
+    to: ['bob', 'carol'],
+    text: 'x',
+    waitFor: 'settled',
+    waitSeconds: 40,
+  })
+  expect(several.structured.outcomes).toMatchObject([
+    { state: 'settled', code: null },
+    { state: 'settled', code: null },
+  ])
+  const group = (await agent.call('send_to_group', { group: 'pair', text: 'x', confirm: true })).structured
+  const statusOf = async (envelopeId: string): Promise<readonly Record<string, unknown>[]> =>
+    (await agent.call('message_status', { envelopeId })).structured.messages as never
+  const states = async () => (await statusOf(group.envelopeId)).map(({ state }) => state)
+  await expect.poll(states, { timeout: 60_000 }).toEqual(['confirmed', 'confirmed'])
+  expect((await statusOf(group.envelopeId))[0]).toMatchObject({ audience: { kind: 'group', name: 'pair' } })
+  await machine.run(['send', 'alice/lead', 'hello', '--profile', 'bob'])
+  const { messageId } = await agent.readOne()
+  const reply = (await agent.call('reply_to_message', { messageId, text: 'hi', confirm: true })).structured
+  const stateOfReply = async () => (await statusOf(reply.envelopeId))[0]!.state
+  await expect.poll(stateOfReply, { timeout: 60_000 }).toBe('confirmed')
+  await Promise.all([bob.interrupt(), carol.interrupt()])
+})
+
 test('a message to a pool says that no worker has it, and then who has confirmed it', async () => {
   await machine.run(['pool', 'create', 'workers', 'bob'])
   const early = await machine.run([

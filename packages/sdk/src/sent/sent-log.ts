@@ -100,8 +100,6 @@ interface Together {
   readonly audience: SentAudience | null
 }
 
-type Wish = NonNullable<TrackedSendOptions['confirm']>
-
 export class SentLog {
   readonly #ports: PeerPorts
   readonly #records: SentRecords
@@ -110,7 +108,7 @@ export class SentLog {
   readonly #tracked = new WeakSet<OutgoingMessage>()
   readonly #bodies = new WeakMap<GroupMessage, SharedBody>()
   #together: Together | null = null
-  #wish: Wish | undefined
+  #wish: 'end' | 'all' | undefined
 
   /** Use `sentLogOf` instead. @internal */
   constructor(ports: PeerPorts) {
@@ -146,7 +144,7 @@ export class SentLog {
    * `recordAll`.
    * @example await sentLogOf(peer).asking('end', () => message.reply('done'))
    */
-  asking<T>(confirm: Wish, send: () => T): T {
+  asking<T>(confirm: 'end' | 'all', send: () => T): T {
     const before = this.#wish
     this.#wish = confirm
     try {
