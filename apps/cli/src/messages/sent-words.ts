@@ -95,6 +95,7 @@ function laterParts({ sent, where, session }: LoggedMessage): string[] {
     ...(isRequest && !reply && state !== 'refused' ? ['no reply has arrived'] : []),
     ...(!isRequest && reply ? [`replied ${timeOf(reply.atMs)}`] : []),
     ...(isOpen && asksConfirmation ? ['not confirmed'] : []),
+    ...(isOpen && !asksConfirmation && !reply && where?.status === 'gone' ? ['no confirmation was asked for'] : []),
     ...(isForgotten ? ['the broker no longer knows it, which happens a day after a message has ended'] : []),
     ...(isAway ? [`reports wait for the session ${session.label}, which does not run`] : []),
   ]
