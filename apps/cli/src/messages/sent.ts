@@ -5,10 +5,13 @@ import { Command } from 'commander'
 import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
+import { findGroup } from '../session/peer-calls.ts'
+import { callPeer } from '../session/peer-session.ts'
 import { findSent, sendsOf } from '../session/profile-log.ts'
-import type { LoggedMessage, SentReply } from '../session/sent-calls.ts'
+import type { LoggedMessage, SentQuery, SentReply } from '../session/sent-calls.ts'
 import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
+import { isOnePeer } from './delivery.ts'
 import { confirmersOf, countsOf, lineOf, nameOf, stateOf, targetOf, timeOf } from './sent-words.ts'
 
 interface SentOptions {
@@ -26,9 +29,12 @@ export function sentCommand(run: RunAction): Command {
     .description(
       'List the messages that this profile and its sessions sent, newest first, with what became of them. A message to several recipients has a line for each of them.',
     )
-    .option('--to <PEER>', 'list only messages to this peer (name, fingerprint or key)')
+    .option('--to <TO>', 'list only messages to this peer (name, fingerprint or key) or @GROUP')
     .option('-n, --limit <N>', 'the maximum number of messages', parseInteger(1, LIMIT_MAX), LIMIT)
-    .addHelpText('after', examples('sealpost sent', 'sealpost sent --to bob --limit 5', 'sealpost sent --json'))
+    .addHelpText(
+      'after',
+      examples('sealpost sent', 'sealpost sent --to bob --limit 5', 'sealpost sent --to @crew', 'sealpost sent --json'),
+    )
     .action(run(listSent))
 }
 
@@ -43,8 +49,7 @@ export function whyCommand(run: RunAction): Command {
 }
 
 async function listSent(shell: Shell, { to, limit }: SentOptions): Promise<void> {
-  const key = to === undefined ? undefined : await resolveRecipient(shell, to)
-  const { items, failure } = await findSent(shell, { limit, ...(key && { to: key }) })
+  const { items, failure } = await findSent(shell, { limit, ...(to !== undefined && (await filterFor(shell, to))) })
   const contacts = await Contacts.read(shell.profile.contactsFile)
   if (failure) shell.output.warn(`The broker was not asked about open messages (${failure.code}).`)
   const hasSessions = items.some(({ session }) => session)
@@ -54,6 +59,12 @@ async function listSent(shell: Shell, { to, limit }: SentOptions): Promise<void>
   ])
   const head = ['SENT', 'TO', 'STATE', ...(hasSessions ? ['SESSION'] : []), 'ENVELOPE']
   await shell.output.results(items.map(jsonOf), () => shell.output.table(head, shown))
+}
+
+/** @throws OperatingError `unknown_group`, `group_ambiguous`, and the errors of `resolveRecipient` */
+async function filterFor(shell: Shell, to: string): Promise<Pick<SentQuery, 'to' | 'group'>> {
+  if (isOnePeer(to)) return { to: await resolveRecipient(shell, to) }
+  return { group: findGroup(await callPeer(shell, { method: 'groups', params: null }), to.slice(1)).id }
 }
 
 type Row = Record<'sent' | 'to' | 'state' | 'session' | 'envelope', string>

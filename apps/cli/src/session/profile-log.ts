@@ -73,10 +73,8 @@ const itemOf = ({ label, isNamed, isRunning }: SessionLog, sent: SentMessage): L
   ...{ session: { label, isNamed, isRunning }, sent, where: null },
 })
 
-function itemsOf(log: SessionLog, { to, limit }: ProfileQuery): LoggedMessage[] {
-  const found = to === undefined ? log.sent : log.sent.filter(({ user, to: key }) => key === to || user === to)
-  return firstSends(found, limit).map((sent) => itemOf(log, sent))
-}
+const itemsOf = (log: SessionLog, query: ProfileQuery): LoggedMessage[] =>
+  firstSends(log.sent, query).map((sent) => itemOf(log, sent))
 
 /** Returns the messages of one send, this one first. */
 function sendIn(log: SessionLog, envelopeId: string): LoggedMessage[] {

@@ -1,5 +1,5 @@
 /** Defines commands' calls to the log of the profile's sent messages. */
-import type { EnvelopeId, Peer, PeerKey } from '@sealpost/sdk'
+import type { EnvelopeId, GroupId, Peer, PeerKey } from '@sealpost/sdk'
 import { type MessageWhereabouts, type SentLog, type SentMessage, sentLogOf, type WaitGoal } from '@sealpost/sdk/sent'
 import type { Millis } from '@sealpost/std'
 import type { PostParams } from './bulk-calls.ts'
@@ -50,6 +50,8 @@ export interface WaitForEachParams {
 export interface SentQuery {
   /** Only messages to this peer. */
   readonly to?: PeerKey
+  /** Only messages to this group. */
+  readonly group?: GroupId
   /** The maximum number of sends, each with all of its recipients. */
   readonly limit?: number
   /** Only the send of this message, which the log need not have. The message is the first item. */
@@ -137,8 +139,8 @@ const failureOf = ({ code = 'internal', message }: Error & { code?: string }): F
 /** The number of messages of one reply whose place the broker is asked for. */
 export const ASKED_MAX = 512
 
-async function find(log: SentLog, { envelopeId, to, limit }: Omit<SentQuery, 'waitMs'>): Promise<SentReply> {
-  const known = envelopeId === undefined ? firstSends(log.list(to ? { to } : {}), limit) : sendOf(log, envelopeId)
+async function find(log: SentLog, { envelopeId, ...filter }: Omit<SentQuery, 'waitMs'>): Promise<SentReply> {
+  const known = envelopeId === undefined ? firstSends(log.list(), filter) : sendOf(log, envelopeId)
   const ids = known.map((sent) => (sent ? sent.envelopeId : envelopeId!))
   const open = ids.filter((id, i): id is EnvelopeId => id !== null && (known[i] === null || isOpen(known[i]!)))
   const { found, failure } = await whereaboutsOf(log, open.slice(0, ASKED_MAX))
@@ -146,10 +148,13 @@ async function find(log: SentLog, { envelopeId, to, limit }: Omit<SentQuery, 'wa
   return { items, failure }
 }
 
-/** Returns the messages of the first sends. */
-export function firstSends(sent: readonly SentMessage[], limit = Infinity): SentMessage[] {
+/** Returns the messages of the first sends, without those to others than the recipient or group of the query. */
+export function firstSends(sent: readonly SentMessage[], { to, group, limit = Infinity }: SentQuery): SentMessage[] {
   const sends = new Set<number>()
-  return sent.filter(({ sendNo }) => sends.has(sendNo) || (sends.size < limit && sends.add(sendNo)))
+  const isTo = ({ to: key, user, audience }: SentMessage) =>
+    (to === undefined || key === to || user === to) && (group === undefined || audience?.id === group)
+  const isFirst = ({ sendNo }: SentMessage) => sends.has(sendNo) || (sends.size < limit && sends.add(sendNo))
+  return sent.filter((message) => isTo(message) && isFirst(message))
 }
 
 /** Returns the messages of one send, this one first; null if the log does not have it. */
