@@ -77,7 +77,7 @@ export function reportsIn({ status, enqueuedAtMs, death, diedAtMs }: MessageWher
 /**
  * Returns a message of a log, changed by what the broker reports about it. `SentLog.askBroker` does this for its own
  * messages.
- * @example const shown = withWhereabouts(sent, where)
+ * @example const shown = where.map((one) => withWhereabouts(sentLogOf(peer).find(one.envelopeId)!, one))
  */
 export function withWhereabouts(sent: SentMessage, where: MessageWhereabouts): SentMessage {
   let changed = sent
