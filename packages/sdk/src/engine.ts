@@ -37,11 +37,12 @@ import {
   type ReplyHandler,
 } from './requests/requests.ts'
 import type { SentHooks } from './sent/hooks.ts'
-import { type OutboxRecord, type StoreChange, type StoreRecord, StoreWriter } from './stores/store.ts'
+import { type EngineStore, type OutboxRecord, StoreWriter } from './stores/store.ts'
 import { UserStatements } from './users/user-statements.ts'
 
 export type { OpenVerdict } from './inbox/message.ts'
 export type { CryptoPort, GroupCrypto, PeerEffects } from './ports.ts'
+export type { EngineStore } from './stores/store.ts'
 
 export interface PeerEngineOptions extends ConnectionTarget {
   readonly nowMs: Millis
@@ -63,13 +64,6 @@ export interface PeerEngineOptions extends ConnectionTarget {
   readonly keyEpochs?: KeyEpochs
   /** Called when this peer's key binding is due for renewal. */
   readonly bindingDue?: () => void
-}
-
-/** The store of an engine: its records at the start, and a way to write changes. */
-export interface EngineStore {
-  readonly records: readonly StoreRecord[]
-  /** Writes the changes and later calls `storeWritten` or `storeFailed`. The engine has at most one write in flight. */
-  write(changes: StoreChange[]): void
 }
 
 /**

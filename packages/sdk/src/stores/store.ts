@@ -218,6 +218,13 @@ export async function loadStore(
   return records
 }
 
+/** The store of an engine: its records at the start, and a way to write changes. */
+export interface EngineStore {
+  readonly records: readonly StoreRecord[]
+  /** Writes the changes and later calls `storeWritten` or `storeFailed`. The engine has at most one write in flight. */
+  write(changes: StoreChange[]): void
+}
+
 /**
  * Batches changes for the store: while one batch is written, new changes queue for the next one, so that one sync
  * serves many messages. Pure and synchronous.
