@@ -20,6 +20,7 @@ interface Manifest {
   readonly version: string
   readonly exports: Readonly<Record<string, string>>
   readonly dependencies: Readonly<Record<string, string>>
+  readonly browser?: Readonly<Record<string, string>>
 }
 
 /** Returns the published entries and their source files. */
@@ -109,9 +110,18 @@ function emit(outDir: string): void {
     inlineSources: true,
     rewriteRelativeImportExtensions: true,
   }
-  const files = publishedEntries().map(([, source]) => join(SDK, source))
+  const files = [...publishedEntries().map(([, source]) => join(SDK, source)), ...replacements().flat()]
   writeFileSync(config, JSON.stringify({ extends: join(ROOT, 'tsconfig.base.json'), compilerOptions, files }))
   run([join(ROOT, 'node_modules/.bin/tsc'), '-p', config], outDir)
+}
+
+/** Returns the source files that bundlers for browsers replace, each with its replacement. */
+function replacements(): readonly (readonly [file: string, byFile: string])[] {
+  return PARTS.flatMap((part) =>
+    Object.entries(manifestOf(part).browser ?? {}).map(
+      ([file, byFile]) => [join(PACKAGES, part, file), join(PACKAGES, part, byFile)] as const,
+    ),
+  )
 }
 
 interface Publication {
@@ -162,6 +172,7 @@ function publishedManifest(): object {
     const types = `./${TYPES}/${nameOf(entry)}.d.ts`
     return [entry, { types, default: `./${asModule(placeOf(join('sdk', source)))}` }]
   })
+  const published = (source: string) => `./${asModule(placeOf(relative(PACKAGES, source)))}`
   const dependencies = PARTS.flatMap((part) => Object.entries(manifestOf(part).dependencies))
   return {
     name: '@sealpost/sdk',
@@ -173,6 +184,7 @@ function publishedManifest(): object {
     sideEffects: false,
     engines: { node: '>=20' },
     exports: Object.fromEntries(entries),
+    browser: Object.fromEntries(replacements().map((pair) => pair.map(published))),
     files: ['dist'],
     publishConfig: { access: 'public' },
     dependencies: Object.fromEntries(dependencies.filter(([name]) => !name.startsWith('@sealpost/'))),

@@ -128,6 +128,7 @@ export {
   readGroup,
   readPool,
 } from './members/group.ts'
+export { verifyForSelf } from './platform-crypto.ts'
 export { hash256, ready } from './sodium.ts'
 export {
   ENTRY_BYTES_MAX,

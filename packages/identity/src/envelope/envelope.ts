@@ -9,7 +9,7 @@
 import { assert, type EnvelopeId, fromHex, type MeshId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import { concatBytes, holdsBytes, holdsHex } from '../byte-fields.ts'
 import type { BoxKeys, Identity } from '../keys/keys.ts'
-import { sodium } from '../sodium.ts'
+import { sharedKeyOf } from '../platform-crypto.ts'
 import { type EnvelopeMemory, envelopeMemory, NONCE_BYTES, SEAL_BYTES } from './envelope-memory.ts'
 import {
   ENVELOPE_ID_AT,
@@ -337,7 +337,7 @@ function wipe(line: CorrespondentCache): void {
 
 function computeSharedKey(boxKey: Uint8Array, own: BoxKeys): Uint8Array {
   try {
-    return sodium.crypto_box_beforenm(boxKey, own.secretKey)
+    return sharedKeyOf(boxKey, own)
   } catch (cause) {
     throw new OperatingError('box_key_unusable', 'No message can be sealed to the box key of this recipient.', {
       cause,

@@ -10,6 +10,7 @@
 import { assert, fromHex, isHex, type MeshId, type Millis, OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32, u64, utf8 } from '../byte-fields.ts'
 import { SIGNATURE_BYTES, type Signatures, type SigningKeys, sign, sodiumSignatures, verify } from '../keys/keys.ts'
+import { verifyForSelf } from '../platform-crypto.ts'
 import { hash256, sodium } from '../sodium.ts'
 
 export interface Transcript {
@@ -64,7 +65,7 @@ export function signAsBroker(
 /** Verifies the signature in WELCOME with the pinned key. Never throws. */
 export function verifyBroker(transcript: Transcript, clientSignature: Uint8Array, signature: Uint8Array): boolean {
   if (!isEncodable(transcript)) return false
-  return verify(transcript.brokerKey, brokerBytes(transcript, clientSignature), signature)
+  return verifyForSelf(transcript.brokerKey, brokerBytes(transcript, clientSignature), signature)
 }
 
 export function transcriptBytes(role: TranscriptRole, transcript: Transcript): Uint8Array {

@@ -18,6 +18,7 @@ import {
   signAsClient,
   signIdentityRotation,
   verifyBroker,
+  verifyForSelf,
 } from '@sealpost/identity'
 import { isSameBytes, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { CryptoPort, GroupCrypto, UserCrypto } from '../ports.ts'
@@ -49,7 +50,7 @@ export function sodiumCrypto(
     checkBinding: (entry, { peer, nowMs }) => {
       // The directory omits the mesh, so verify the binding as one of our mesh.
       const binding = { ...entry, peerKey: entry.peer, meshId }
-      const verdict = checkKeyBinding(binding, { meshId, peerKey: peer, nowMs })
+      const verdict = checkKeyBinding(binding, { meshId, peerKey: peer, nowMs }, verifyForSelf)
       if (verdict !== 'ok') return verdict
       try {
         sealer.prepare(binding)
