@@ -42,6 +42,7 @@ export {
   type StreamId,
   type StreamPosition,
 } from './envelope/inner-header.ts'
+export { paddedLength } from './envelope/padding.ts'
 export {
   PREPARED_LIFETIME_MS_MAX,
   type PreparedSend,

@@ -22,13 +22,13 @@ export async function openPeer(options: ConnectOptions): Promise<Peer> {
 }
 
 async function newPeer(options: ConnectOptions): Promise<Peer> {
-  const { store, identity, meshId, formerBoxKeys, formerKeys } = options
+  const { store, identity, meshId, formerKeys } = options
   try {
     const webSocket = options.webSocket ?? platformWebSocket()
     await ready()
     const owner = { meshId, peerKey: identity.signing.publicKey }
     const loaded = store ? { store, records: await loadStore(store, owner, formerKeys) } : null
-    return new Peer({ ...options, webSocket }, sodiumCrypto(identity, meshId, formerBoxKeys, formerKeys), loaded)
+    return new Peer({ ...options, webSocket }, sodiumCrypto(options), loaded)
   } catch (error) {
     await store?.close().catch(() => undefined) // the first error is the one to report
     throw error

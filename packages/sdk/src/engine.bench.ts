@@ -73,8 +73,8 @@ await ready()
 const brokerKey = generateSigningKeys().publicKey
 const [alice, bob] = [generateIdentity(), generateIdentity()]
 const trusting = (crypto: CryptoPort): CryptoPort => ({ ...crypto, isBrokerProof: () => true })
-const sender = new BenchPeer(alice, trusting(sodiumCrypto(alice, meshId)))
-const reader = new BenchPeer(bob, trusting(sodiumCrypto(bob, meshId)))
+const sender = new BenchPeer(alice, trusting(sodiumCrypto({ identity: alice, meshId })))
+const reader = new BenchPeer(bob, trusting(sodiumCrypto({ identity: bob, meshId })))
 const entries = [alice, bob].map((identity) => {
   const { peerKey: peer, ...binding } = bindBoxKey(identity, meshId, 4_000_000_000_000)
   return { peer, ...binding }

@@ -169,7 +169,10 @@ export class PeerEngine {
       this.outbox.owedCount > 0 || this.#addedCount > 0 || this.#brokerRequests.isOpen || this.#keys.isOpen
     const ports = {
       ...{ effects: this.#effects, crypto, random, isOwed },
-      live: (welcome: FrameOf<'welcome'>) => this.#live(welcome),
+      live: (welcome: FrameOf<'welcome'>) => {
+        crypto.limitPadding?.(welcome.envelopeBytesMax)
+        this.#live(welcome)
+      },
       learned: (known: KnownAddresses) => this.#learnedAddresses(known),
       lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => this.#lost(code, retryInMs),
       ended: (error: SealpostError | null) => this.#ended(error),

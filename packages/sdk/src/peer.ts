@@ -42,6 +42,12 @@ export interface ConnectOptions {
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys. Mail sealed to them is opened as well. */
   readonly formerKeys?: readonly PeerKey[]
+  /**
+   * Whether to pad envelopes, so that a broker sees only a bucket of sizes: 256 bytes for every short message, then the
+   * lengths of Padmé, which add at most 1/16. Every recipient understands padding. Shared bodies of groups, pools and
+   * users, and attachments, are not padded. Default: false.
+   */
+  readonly padding?: boolean
   /** The maximum number of unacknowledged envelopes. Default: 64. */
   readonly window?: number
   /** The maximum number of unsettled deliveries. Default: 512. */

@@ -26,6 +26,8 @@ import type { Receipt } from './outbox/lane.ts'
 
 /** The operations of one identity in one mesh. They are synchronous. The caller stores the keys of other peers. */
 export interface CryptoPort {
+  /** Call when a session has begun: padding makes no envelope longer than the broker accepts. */
+  limitPadding?(envelopeBytesMax: number): void
   signAuth(transcript: Transcript): Uint8Array
   /** Returns whether WELCOME was signed with `transcript.brokerKey`, the pinned key, for this AUTH. */
   isBrokerProof(transcript: Transcript, clientSignature: Uint8Array, proof: Uint8Array): boolean

@@ -109,7 +109,7 @@ test('each envelope has another nonce', () => {
 test('a short envelope contains nothing of a longer one before it', () => {
   const { sealer, opener, draft, expected } = world()
   sealEnvelope(sealer, { ...draft, body: new Uint8Array(5_000).fill(0xee) })
-  const padded = new Sealer({ identity: peerNumber(1), meshId: MESH, bucketBytes: 256 })
+  const padded = new Sealer({ identity: peerNumber(1), meshId: MESH, padTo: buckets(256) })
   const envelope = sealEnvelope(padded, { ...draft, stream: null })
   const plaintext = plaintextOf(envelope)
   expect(toHex(plaintext.subarray(101, 141))).toBe('00'.repeat(40))
@@ -149,7 +149,7 @@ test.each([
   [65, 63],
 ])('a body of %i bytes is padded by %i to its bucket', (bodyBytes, paddingBytes) => {
   const { alice, opener, draft, expected } = world()
-  const padded = new Sealer({ identity: alice, meshId: MESH, bucketBytes: 64 })
+  const padded = new Sealer({ identity: alice, meshId: MESH, padTo: buckets(64) })
   const envelope = sealEnvelope(padded, { ...draft, body: new Uint8Array(bodyBytes).fill(1) })
   expect(envelope.length).toBe(ENVELOPE_OVERHEAD_BYTES + bodyBytes + paddingBytes)
   const opened = openEnvelope(opener, envelope, expected)
@@ -286,7 +286,7 @@ test('unknown keys in a note are ignored, and a truncated note is malformed', ()
 
 test('a note counts towards the padding', () => {
   const { alice, opener, draft, expected } = world()
-  const padded = new Sealer({ identity: alice, meshId: MESH, bucketBytes: 64 })
+  const padded = new Sealer({ identity: alice, meshId: MESH, padTo: buckets(64) })
   const opened = openEnvelope(opener, sealEnvelope(padded, { ...draft, note: { isRequest: true } }), expected)
   if (!opened.ok) throw new Error(opened.reason)
   const noteBytes = 2 + '{"isRequest":true}'.length
@@ -352,7 +352,7 @@ test('the frozen vectors are reproduced byte for byte', () => {
   const opener = new Sealer({ identity: recipient, meshId: vector.meshId })
   expect(vector.envelopes.length).toBeGreaterThan(2)
   for (const one of vector.envelopes) {
-    const sealer = new Sealer({ identity: sender, meshId: vector.meshId, bucketBytes: one.bucketBytes })
+    const sealer = new Sealer({ identity: sender, meshId: vector.meshId, padTo: buckets(one.bucketBytes) })
     const stream = one.stream && { ...one.stream, prev: fromHex(one.stream.prev) }
     const draft = { ...one, to: correspondent(recipient), stream, body: fromHex(one.body) }
     const sealed = sealWithNonce(sealer, draft, fromHex(one.nonce))
@@ -370,6 +370,8 @@ test('the frozen vectors are reproduced byte for byte', () => {
     expect(toHex(plaintext.subarray(0, 157))).toBe(one.header)
   }
 })
+
+const buckets = (length: number) => (bytes: number) => Math.ceil(bytes / length) * length
 
 /** Returns the plaintext of Alice's box for Bob. */
 function plaintextOf(envelope: Uint8Array): Uint8Array {

@@ -129,7 +129,7 @@ function writeNote(into: Uint8Array, at: number, note: Uint8Array): void {
 }
 
 function headerOf(sealer: Sealer, line: CorrespondentCache, draft: EnvelopeDraft, noteBytes: number): HeaderFields {
-  const overhang = (noteBytes + draft.body.length) % sealer.bucketBytes
+  const bytes = noteBytes + draft.body.length
   return {
     route: line.routeOut,
     envelopeId: draft.envelopeId,
@@ -137,7 +137,7 @@ function headerOf(sealer: Sealer, line: CorrespondentCache, draft: EnvelopeDraft
     boxEpoch: draft.to.boxEpoch,
     sentAtMs: draft.sentAtMs,
     hasNote: noteBytes > 0,
-    paddingBytes: overhang === 0 ? 0 : sealer.bucketBytes - overhang,
+    paddingBytes: sealer.padTo(bytes) - bytes,
   }
 }
 
@@ -234,17 +234,17 @@ export interface SealerOptions {
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys, to which mail may be sealed. */
   readonly formerKeys?: readonly PeerKey[]
-  /** The maximum number of cached correspondents, at about 500 bytes each. */
+  /** The maximum number of cached correspondents, at about 500 bytes each; at least 1. */
   readonly correspondentsMax?: number
-  /** Bodies are padded to a multiple of this length, which the mesh sets; 1 means no padding. */
-  readonly bucketBytes?: number
+  /** Returns the length to which a note and a body of `bytes` are padded, at least `bytes`. Default: no padding. */
+  readonly padTo?: (bytes: number) => number
 }
 
 /** The maximum number of cached box keys per correspondent, as many as a broker stores. */
 const BOX_KEYS_MAX = 17
 
 export class Sealer {
-  readonly bucketBytes: number
+  readonly padTo: (bytes: number) => number
   readonly #ownKeys: readonly BoxKeys[]
   readonly #mesh: Uint8Array
   readonly #self: Uint8Array
@@ -254,9 +254,8 @@ export class Sealer {
   readonly #lines = new Map<PeerKey, CorrespondentCache[]>()
 
   constructor(options: SealerOptions) {
-    this.bucketBytes = options.bucketBytes ?? 1
+    this.padTo = options.padTo ?? ((bytes) => bytes)
     this.#linesMax = options.correspondentsMax ?? 4096
-    assert(this.bucketBytes >= 1 && this.#linesMax >= 1, 'invalid sealer limits')
     this.#ownKeys = [options.identity.box, ...(options.formerBoxKeys ?? [])]
     this.#mesh = fromHex(options.meshId)
     this.#self = fromHex(options.identity.signing.publicKey)

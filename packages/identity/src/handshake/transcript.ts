@@ -69,7 +69,7 @@ export function verifyBroker(transcript: Transcript, clientSignature: Uint8Array
 }
 
 export function transcriptBytes(role: TranscriptRole, transcript: Transcript): Uint8Array {
-  assert(isEncodable(transcript), 'a transcript keeps its lengths and ranges')
+  assert(isEncodable(transcript), 'a transcript is well-formed')
   return concatBytes([
     context(`sealpost-auth/1 ${role}`),
     u16(transcript.version),

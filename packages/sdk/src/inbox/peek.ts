@@ -67,13 +67,13 @@ export interface WaitingMail {
  */
 export async function peekInbox(place: PeerCredentials, options: PeekOptions = {}): Promise<WaitingMail> {
   await ready()
-  const { limit, signal, formerBoxKeys, formerKeys, ...http } = options
+  const { limit, signal, formerBoxKeys = [], formerKeys = [], ...http } = options
   const access = new HttpAccess(place, http)
   try {
     const query = limit === undefined ? '' : `?limit=${limit}`
     const reply = await access.ask({ method: 'GET', path: `/v1/inbox/waiting${query}`, signal })
     const { waiting, total } = reply.json<{ waiting: readonly WaitingJson[]; total: number }>()
-    const crypto = sodiumCrypto(place.identity, place.meshId, formerBoxKeys, formerKeys)
+    const crypto = sodiumCrypto({ ...place, formerBoxKeys, formerKeys })
     const keys = await keysOf(access, crypto, { peers: new Set(waiting.map(({ sender }) => sender)), signal })
     return { total, messages: waiting.map((item) => messageOf(item, keys.get(item.sender), crypto)) }
   } finally {

@@ -4,9 +4,11 @@ import {
   bindBoxKey,
   checkKeyBinding,
   checkShardCertificate,
+  ENVELOPE_OVERHEAD_BYTES,
   type Identity,
   openBody,
   openEnvelope,
+  paddedLength,
   readDevice,
   readGroup,
   readIdentityRotation,
@@ -25,18 +27,29 @@ import type { CryptoPort, GroupCrypto, UserCrypto } from '../ports.ts'
 import type { OwnKeys } from './key-epochs.ts'
 import { envelopeIds } from './peer-keys.ts'
 
-/** `others`: additional box keys, for opening only. `formerKeys`: former identity keys. */
-export function sodiumCrypto(
-  { signing, box }: Identity,
-  meshId: MeshId,
-  others: readonly BoxKeys[] = [],
-  formerKeys: readonly PeerKey[] = [],
-): CryptoPort & OwnKeys {
+/** The fields of `ConnectOptions` with the same names. */
+export interface SodiumCryptoOptions {
+  readonly identity: Identity
+  readonly meshId: MeshId
+  readonly formerBoxKeys?: readonly BoxKeys[]
+  readonly formerKeys?: readonly PeerKey[]
+  readonly padding?: boolean
+}
+
+export function sodiumCrypto({
+  identity: { signing, box },
+  meshId,
+  formerBoxKeys: others = [],
+  formerKeys = [],
+  padding,
+}: SodiumCryptoOptions): CryptoPort & OwnKeys {
+  let paddedMax = padding ? Infinity : 0
+  const padTo = (bytes: number) => Math.max(bytes, Math.min(paddedLength(bytes), paddedMax))
   let sealer = sealerOf(box, others)
   let current = box
   let beside = others
   function sealerOf(own: BoxKeys, formerBoxKeys: readonly BoxKeys[]): Sealer {
-    return new Sealer({ identity: { signing, box: own }, meshId, formerBoxKeys, formerKeys })
+    return new Sealer({ identity: { signing, box: own }, meshId, formerBoxKeys, formerKeys, padTo })
   }
   function holdKeys(own: BoxKeys, keys: readonly BoxKeys[]): void {
     current = own
@@ -44,6 +57,9 @@ export function sodiumCrypto(
     sealer = sealerOf(current, beside)
   }
   return {
+    limitPadding: (envelopeBytesMax) => {
+      paddedMax &&= envelopeBytesMax - ENVELOPE_OVERHEAD_BYTES
+    },
     signAuth: (transcript) => signAsClient(signing, transcript),
     isBrokerProof: verifyBroker,
     checkCertificate: checkShardCertificate,

@@ -83,7 +83,7 @@ export class MemoryLog implements UploadLog {
  */
 export async function connectAttaching(options: ConnectOptions, attachment: string): Promise<Peer> {
   await ready()
-  const crypto = sodiumCrypto(options.identity, options.meshId)
+  const crypto = sodiumCrypto(options)
   const seal: CryptoPort['seal'] = (draft) => crypto.seal({ ...draft, note: { ...draft.note, attachment } })
   const peer = new Peer(options, Object.assign(Object.create(crypto), { seal }))
   await peer.start()

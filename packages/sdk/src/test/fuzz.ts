@@ -100,7 +100,7 @@ class HostileBroker implements PeerEffects {
       blobs: this.mail.map(({ envelope }) => envelope),
     }
     const options = { ...this.place, nowMs: this.nowMs, random: () => random.next() }
-    this.engine = new PeerEngine(this, sodiumCrypto(people()[0], MESH), options)
+    this.engine = new PeerEngine(this, sodiumCrypto({ identity: people()[0], meshId: MESH }), options)
     this.engine.start()
   }
 
