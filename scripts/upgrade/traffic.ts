@@ -86,7 +86,7 @@ async function reply(request: TrafficRequest): Promise<unknown> {
   switch (request.type) {
     case 'join': {
       const { identity, membership } = await joinAs(request.invite)
-      return add(await connect({ ...membership, identity, url: request.urls }))
+      return add(await connect({ ...membership, identity, url: request.urls, padding: true }))
     }
     case 'leave': {
       const { folder, to } = request
@@ -103,7 +103,9 @@ async function reply(request: TrafficRequest): Promise<unknown> {
       const { contents } = await readKeyFile(keyFileIn(request.folder), () => PASSPHRASE)
       if (contents.kind !== 'peer') throw new Error('the key file is not that of a peer')
       const { identity } = contents
-      return add(await connect({ ...request.membership, identity, store: await storeIn(request.folder) }))
+      return add(
+        await connect({ ...request.membership, identity, padding: true, store: await storeIn(request.folder) }),
+      )
     }
     case 'send':
       members.get(request.from)!.send(request.to)

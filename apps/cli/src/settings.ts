@@ -14,6 +14,8 @@ export interface Settings {
   readonly cacheFolder: string
   readonly profile: string
   readonly passphrase: string | undefined
+  /** Whether envelopes are padded. @throws OperatingError `usage` */
+  readonly padding: () => boolean
   /** Null: depends on the terminal. */
   readonly hasColors: boolean | null
   readonly databaseUrl: () => string
@@ -40,6 +42,11 @@ export const variables = [
   {
     name: 'SEALPOST_PASSPHRASE',
     meaning: 'the passphrase of encrypted keys; --passphrase-file overrides it',
+  },
+  {
+    name: 'SEALPOST_PADDING',
+    meaning:
+      '`on` pads messages, so that a broker sees only a bucket of their sizes; `off` sends them in their own size; default: `on`. It applies to the command that opens the connection of the profile',
   },
   {
     name: 'DATABASE_URL',
@@ -102,6 +109,7 @@ export function readSettings(environment: EnvironmentVariables = process.env): S
     senderDatabaseUrl: () => findUrl(environment, 'SENDER_DATABASE_URL'),
     cellsFile: () => cellsFileOf(environment),
     passphrase: environment.SEALPOST_PASSPHRASE,
+    padding: () => isPadding(environment),
     environment: { ...environment, SEALPOST_PASSPHRASE: undefined },
   }
 }
@@ -117,7 +125,7 @@ const PASSED = new Set([
   ...['LC_IDENTIFICATION', 'LC_MEASUREMENT', 'LC_NAME', 'LC_PAPER', 'LC_TELEPHONE', '__CF_USER_TEXT_ENCODING'],
   ...['XDG_CONFIG_HOME', 'XDG_DATA_HOME', 'XDG_STATE_HOME', 'XDG_CACHE_HOME', 'XDG_RUNTIME_DIR'],
   ...['DISPLAY', 'WAYLAND_DISPLAY', 'DBUS_SESSION_BUS_ADDRESS'],
-  ...['SEALPOST_HOME', 'SEALPOST_PROFILE', 'NODE_EXTRA_CA_CERTS'],
+  ...['SEALPOST_HOME', 'SEALPOST_PROFILE', 'SEALPOST_PADDING', 'NODE_EXTRA_CA_CERTS'],
 ])
 /** The same for Windows, where the case of names varies. */
 const PASSED_ON_WINDOWS = new Set([
@@ -145,6 +153,12 @@ export function environmentForExec(
   const isPassed = (name: string) =>
     PASSED.has(name) || named.includes(name) || (platform === 'win32' && PASSED_ON_WINDOWS.has(name.toUpperCase()))
   return Object.fromEntries(Object.entries(environment).filter(([name]) => isPassed(name)))
+}
+
+function isPadding({ SEALPOST_PADDING: text }: EnvironmentVariables): boolean {
+  if (text && text !== 'on' && text !== 'off')
+    throw new OperatingError('usage', 'SEALPOST_PADDING must be `on` or `off`.')
+  return text !== 'off'
 }
 
 type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL' | 'SENDER_DATABASE_URL'

@@ -83,7 +83,7 @@ export async function openMemberConnection(
     }
     const urls = (await shell.profile.readFirstUrl()) ?? url
     const terms = {
-      ...{ identity, formerBoxKeys, formerKeys, store, keyEpochs, onEvent },
+      ...{ identity, formerBoxKeys, formerKeys, store, keyEpochs, onEvent, padding: shell.settings.padding() },
       ...(credit !== undefined && { credit }),
       ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     }

@@ -124,10 +124,11 @@ async function recipientIdentity(session: MemberSession, message: Message): Prom
 }
 
 /** Returns where the sessions of the profile are, and the mesh that they belong to. */
-export async function sessionPlaceOf({ profile }: Shell) {
+export async function sessionPlaceOf({ profile, settings }: Shell) {
   const { url, brokerKey, meshId } = await profile.readMembership()
   const passphrase = await profile.findPassphrase()
-  const base = { url: (await profile.readFirstUrl()) ?? url, brokerKey, meshId, folder: profile.folder }
+  const connection = { url: (await profile.readFirstUrl()) ?? url, brokerKey, meshId, padding: settings.padding() }
+  const base = { ...connection, folder: profile.folder }
   return passphrase === null ? base : { ...base, passphrase }
 }
 

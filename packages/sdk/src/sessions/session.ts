@@ -44,7 +44,7 @@ export interface SessionMember {
 }
 
 export interface SessionOptions
-  extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'window' | 'maxAgeSeconds' | 'webSocket'> {
+  extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'window' | 'maxAgeSeconds' | 'padding' | 'webSocket'> {
   /**
    * The folder of the profile, which must exist. All sessions of the member on this machine use the same folder. It
    * contains the member's mail (`messages`) and the folders of the sessions.
@@ -152,9 +152,9 @@ async function openIdlePeer(parts: SlotPeerParts, options: SessionOptions): Prom
 const currentMember = async ({ member, readMember }: SessionOptions): Promise<SessionMember> =>
   (await readMember?.()) ?? member
 
-function placeOf({ url, brokerKey, meshId, window, maxAgeSeconds, webSocket }: SessionOptions) {
+function placeOf({ url, brokerKey, meshId, window, maxAgeSeconds, padding = false, webSocket }: SessionOptions) {
   return {
-    ...{ url, brokerKey, meshId },
+    ...{ url, brokerKey, meshId, padding },
     ...(window !== undefined && { window }),
     ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     ...(webSocket && { webSocket }),
