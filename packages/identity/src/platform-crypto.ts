@@ -1,6 +1,7 @@
 /**
- * Chooses the faster implementation of what a new correspondent costs: the platform's X25519 and ed25519 in Node, Bun
- * and Deno, otherwise libsodium. The results are the same (docs/adr/0015-native-agreement.md).
+ * Chooses the faster implementation of what a new correspondent costs: X25519 of Node, Bun and Deno, and ed25519 of Bun.
+ * In Node, OpenSSL verifies no faster than libsodium. The results are those of libsodium
+ * (docs/adr/0015-native-agreement.md).
  *
  * `browser` in package.json replaces this file by `platform-crypto.browser.ts`, so a bundle for browsers contains
  * libsodium only. A page without a bundler loads this file, which therefore must not import `node:` modules.
@@ -33,13 +34,14 @@ export function sharedKeyOf(boxKey: Uint8Array, own: BoxKeys): Uint8Array {
  * accepts; libsodium decides on every signature that the platform refuses.
  */
 export function verifyForSelf(publicKey: string, message: Uint8Array, signature: Uint8Array): boolean {
-  return native?.signatures.verify(publicKey, message, signature) || verify(publicKey, message, signature)
+  return native?.signatures?.verify(publicKey, message, signature) || verify(publicKey, message, signature)
 }
 
-function nativeCrypto(): { agreement: NativeAgreement; signatures: NativeSignatures } | null {
+function nativeCrypto(): { agreement: NativeAgreement; signatures: NativeSignatures | null } | null {
   const crypto = globalThis.process?.getBuiltinModule?.('node:crypto')
   if (!crypto) return null
   const agreement = new NativeAgreement(crypto)
   const isRight = toHex(agreement.sharedKey(VECTOR.boxKey, VECTOR.own) ?? new Uint8Array()) === VECTOR.sharedKey
-  return isRight ? { agreement, signatures: new NativeSignatures(crypto) } : null
+  const signatures = process.versions.bun ? new NativeSignatures(crypto) : null
+  return isRight ? { agreement, signatures } : null
 }
