@@ -36,6 +36,8 @@ export interface EnvelopeDraft {
   readonly sentAtMs: Millis
   readonly note?: Note | null
   readonly body: Uint8Array
+  /** The box of a pool member. It is not padded, because one message contains up to 64 of them. */
+  readonly isBox?: boolean
 }
 
 /**
@@ -137,7 +139,7 @@ function headerOf(sealer: Sealer, line: CorrespondentCache, draft: EnvelopeDraft
     boxEpoch: draft.to.boxEpoch,
     sentAtMs: draft.sentAtMs,
     hasNote: noteBytes > 0,
-    paddingBytes: sealer.padTo(bytes) - bytes,
+    paddingBytes: draft.isBox ? 0 : sealer.padTo(bytes) - bytes,
   }
 }
 

@@ -87,7 +87,7 @@ function writeStream(into: Uint8Array, at: number, stream: StreamPosition): void
 }
 
 function writeId(into: Uint8Array, at: number, hex: string): void {
-  assert(hex.length === 32 && writeHex(into, at, hex), 'an id has 32 hex digits')
+  assert(hex.length === 32 && writeHex(into, at, hex), 'an id is well-formed')
 }
 
 /** The fields of a decrypted header, except the route and the envelope id, which are compared in place. */

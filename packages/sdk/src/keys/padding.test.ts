@@ -19,7 +19,7 @@ function world(padding: boolean) {
   const seal = (body: Uint8Array, note: Note | null = null) =>
     sender.seal({ to, envelopeId, stream: null, sentAtMs: 0, note, body }).envelope
   const open = (envelope: Uint8Array) => reader.open(from, { envelopeId, envelope })
-  return { sender, seal, open, next: generateIdentity().box }
+  return { sender, to, seal, open, next: generateIdentity().box }
 }
 
 const NOTES: (Note | null)[] = [null, { isRequest: true }, { thread: 'ab'.repeat(16), isRequest: true }]
@@ -42,6 +42,12 @@ test('short messages have one length, with and without a note', () => {
   const { seal } = world(true)
   const lengths = [0, 1, 100, 156].flatMap((bytes) => NOTES.map((note) => seal(new Uint8Array(bytes), note).length))
   expect(new Set(lengths)).toEqual(new Set([ENVELOPE_OVERHEAD_BYTES + 256]))
+})
+
+test('the box of a pool member is not padded', () => {
+  const { sender, to } = world(true)
+  const draft = { to, envelopeId, stream: null, sentAtMs: 0, note: null, body: new Uint8Array(64), isBox: true }
+  expect(contentOf(sender.seal(draft).envelope)).toBe(64)
 })
 
 test('without padding, an envelope has the length of its contents', () => {

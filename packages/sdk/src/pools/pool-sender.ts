@@ -223,7 +223,7 @@ export class PoolSender {
     const { bodyId, bytes: body, ticket } = crypto.groups.sealBody(send.body)
     const envelopeId = crypto.newEnvelopeId()
     const note = { ...send.note, pool: pool.poolId, poolEpoch: pool.epoch }
-    const draft = { envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note, body: ticket }
+    const draft = { envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note, body: ticket, isBox: true }
     const boxes = entry.readers.flatMap((to) => {
       try {
         return [{ peer: to.peerKey, box: crypto.seal({ ...draft, to }).envelope }]
