@@ -1,7 +1,7 @@
 /**
  * Chooses the faster implementation of what a new correspondent costs: X25519 of Node, Bun and Deno, and ed25519 of Bun.
  * In Node, OpenSSL verifies no faster than libsodium. The results are those of libsodium
- * (docs/adr/0015-native-agreement.md).
+ * (docs/adr/0019-native-agreement.md).
  *
  * `browser` in package.json replaces this file by `platform-crypto.browser.ts`, so a bundle for browsers contains
  * libsodium only. A page without a bundler loads this file, which therefore must not import `node:` modules.
