@@ -4,7 +4,8 @@
  */
 import type { ClientForm, ClientFrame } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import { certificateErrorCode, socketUrl, TLS_FAILED } from './connection/addresses.ts'
+import { socketUrl, TLS_FAILED } from './connection/addresses.ts'
+import { certificateErrorCode } from './connection/certificate-errors.ts'
 import { PeerEngine, type PeerEngineOptions } from './engine.ts'
 import type { Message } from './inbox/message.ts'
 import type { CryptoPort, PeerEffects, PeerEvent, WebSocketConstructor, WebSocketLike } from './ports.ts'

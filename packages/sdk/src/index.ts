@@ -3,7 +3,7 @@ export { type BoxKeys, fingerprint, generateIdentity, type Identity, ready, type
 export type { Availability, Priority, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 export type { EnvelopeId, GroupId, InviteId, MeshId, PeerKey, PoolId } from '@sealpost/std'
 export { connect, openPeer } from './client.ts'
-export { certificateErrorCode, certificateUntrusted } from './connection/addresses.ts'
+export { certificateErrorCode, certificateUntrusted } from './connection/certificate-errors.ts'
 export type { DeviceMembership, Membership } from './connection/join.ts'
 export { clockMs } from './driver.ts'
 export { type SdkCode, type SealpostCode, SealpostError } from './errors.ts'

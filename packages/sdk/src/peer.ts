@@ -2,7 +2,7 @@
 import type { BoxKeys, Identity, SigningKeys } from '@sealpost/identity'
 import { binaryForm, type ClientForm } from '@sealpost/protocol'
 import { type EnvelopeId, type InviteId, type MeshId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
-import { certificateUntrusted } from './connection/addresses.ts'
+import { certificateUntrusted } from './connection/certificate-errors.ts'
 import { type LoadedStore, PeerDriver } from './driver.ts'
 import type { PeerEngine } from './engine.ts'
 import { SealpostError } from './errors.ts'

@@ -15,7 +15,6 @@ import {
 } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import type { Millis, PeerKey } from '@sealpost/std'
-import { SealpostError } from '../errors.ts'
 
 export interface ShardAddress {
   /** The dialled URL without its path. */
@@ -217,28 +216,6 @@ const isSame = (some: readonly ShardAddress[], others: readonly ShardAddress[]):
 
 /** The close code for a failed TLS handshake (RFC 6455). No broker can send this number. */
 export const TLS_FAILED = 1015
-
-/** The codes of OpenSSL, Node and Bun for certificate errors. */
-const CODES =
-  /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_(GET|VERIFY|DECODE|DECRYPT)_\w+|CERT_\w+|ERR_TLS_CERT_\w+|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE)|PATH_LENGTH_EXCEEDED)$/
-const DEPTH_MAX = 4
-
-/**
- * Returns the platform's code from the error of a socket or request; null if it is not a certificate error. @internal
- */
-export function certificateErrorCode(failure: unknown, depth = 0): string | null {
-  if (typeof failure !== 'object' || failure === null || depth > DEPTH_MAX) return null
-  const { code, error, cause } = failure as { code?: unknown; error?: unknown; cause?: unknown }
-  if (typeof code === 'string' && CODES.test(code)) return code
-  return certificateErrorCode(error, depth + 1) ?? certificateErrorCode(cause, depth + 1)
-}
-
-/** @internal */
-export const certificateUntrusted = (trouble: string): SealpostError =>
-  new SealpostError(
-    'certificate_untrusted',
-    `This machine does not trust the broker's TLS certificate (${trouble}). Set NODE_EXTRA_CA_CERTS to a file with its certificate authority.`,
-  )
 
 /**
  * `wrong_key`: the server has another key and no certificate. `proof_forged`: the server does not have the key in its

@@ -39,7 +39,8 @@ import {
 } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import { platformWebSocket, type WebSocketConstructor, type WebSocketLike } from '../ports.ts'
-import { certificateErrorCode, certificateUntrusted, judgeKey, ShardAddresses, socketUrl } from './addresses.ts'
+import { judgeKey, ShardAddresses, socketUrl } from './addresses.ts'
+import { certificateErrorCode, certificateUntrusted } from './certificate-errors.ts'
 import { codeOfClose, wrongBroker } from './connection.ts'
 
 export interface JoinOptions {

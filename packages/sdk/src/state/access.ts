@@ -3,7 +3,7 @@
  * failures are retried for a limited time; others are thrown with the broker's code.
  */
 import type { Millis } from '@sealpost/std'
-import { certificateErrorCode, certificateUntrusted } from '../connection/addresses.ts'
+import { certificateErrorCode, certificateUntrusted } from '../connection/certificate-errors.ts'
 import { backoffMs } from '../connection/timing.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 import {
