@@ -26,7 +26,7 @@ import { type FileForPrograms, fileForPrograms } from '../messages/incoming-mess
 import { type TickCalls, tickCallsOf } from '../schedule/tick-calls.ts'
 import type { TickStore } from '../schedule/tick-store.ts'
 import { type BulkCalls, bulkCallsOf, type DeviceResult, type MemberResult, type PostParams } from './bulk-calls.ts'
-import type { PoolSeats } from './pool-seats.ts'
+import type { PoolHold, PoolSeats } from './pool-seats.ts'
 import { type SendParams, type SentCalls, sentCallsOf } from './sent-calls.ts'
 
 interface ReplyTerms extends PostParams {
@@ -350,9 +350,9 @@ interface PoolCalls {
   changePool(params: PoolChange): Promise<PoolFacts>
   deletePool(params: { pool: PoolId }): Promise<null>
   /** Joins the pool for the commands that hold it. */
-  joinPool(params: { pool: PoolId }): Promise<null>
+  joinPool(params: PoolHold): Promise<null>
   /** Stays in the pool until the caller is `gone`. Rejects when this process stops to serve calls. */
-  holdPool(params: { pool: PoolId }, gone?: AbortSignal): Promise<null>
+  holdPool(params: PoolHold, gone?: AbortSignal): Promise<null>
   /** Resolves when the broker has stored the message. */
   sendToPool(params: PoolSendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
 }
@@ -367,12 +367,12 @@ function poolCallsOf(peer: Peer, seats: PoolSeats): PoolCalls {
       await (await pools.find(pool)).delete()
       return null
     },
-    joinPool: async ({ pool }) => {
-      await seats.join(pool)
+    joinPool: async (hold) => {
+      await seats.join(hold)
       return null
     },
-    holdPool: async ({ pool }, gone = new AbortController().signal) => {
-      await seats.hold(pool, gone)
+    holdPool: async (hold, gone = new AbortController().signal) => {
+      await seats.hold(hold, gone)
       return null
     },
     sendToPool: async ({ pool: id, bodyBase64, ...options }) => {

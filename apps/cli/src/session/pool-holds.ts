@@ -5,6 +5,7 @@ import type { MemberSession } from '@sealpost/sdk/sessions'
 import { abortable, type Shell } from '../shell.ts'
 import { findPool } from './peer-calls.ts'
 import { callPeer, NO_LIMIT_MS } from './peer-session.ts'
+import type { PoolHold } from './pool-seats.ts'
 
 const HOLD_EVERY_MS = 100
 
@@ -19,25 +20,25 @@ export class PoolHolds {
   }
 
   /** Joins the pools of these names or ids until the command ends. @throws the errors of `findPool` and `join` */
-  async joinAll(words: readonly string[]): Promise<void> {
+  async joinAll(words: readonly string[], credit = 1): Promise<void> {
     if (words.length === 0) return
     const pools = await callPeer(this.#shell, { method: 'pools', params: null })
-    for (const { id } of words.map((word) => findPool(pools, word))) await this.join(id)
+    for (const { id } of words.map((word) => findPool(pools, word))) await this.join(id, credit)
   }
 
-  /** Gives this session one message of the pool at a time, until `leave`. @throws the errors of `Pool.join` */
-  async join(pool: PoolId): Promise<void> {
+  /** Gives this session up to `credit` messages of the pool at a time, until `leave`. @throws the errors of `Pool.join` */
+  async join(pool: PoolId, credit = 1): Promise<void> {
     if (this.#held.has(pool)) return
     const held = new AbortController()
     this.#held.set(pool, held)
     this.#session.takePools([...this.#held.keys()])
     try {
-      await callPeer(this.#shell, { method: 'joinPool', params: { pool } })
+      await callPeer(this.#shell, { method: 'joinPool', params: { pool, credit } })
     } catch (error) {
       this.leave(pool)
       throw error
     }
-    void this.#hold(pool, AbortSignal.any([held.signal, this.#shell.signal]))
+    void this.#hold({ pool, credit }, AbortSignal.any([held.signal, this.#shell.signal]))
   }
 
   leave(pool: PoolId): void {
@@ -47,16 +48,16 @@ export class PoolHolds {
   }
 
   /** Holds the pool at one host after another. */
-  async #hold(pool: PoolId, signal: AbortSignal): Promise<void> {
+  async #hold(params: PoolHold, signal: AbortSignal): Promise<void> {
     const shell = { ...this.#shell, signal }
     while (!signal.aborted) {
-      const held = callPeer(shell, { method: 'holdPool', params: { pool }, withinMs: NO_LIMIT_MS })
+      const held = callPeer(shell, { method: 'holdPool', params, withinMs: NO_LIMIT_MS })
       const code = await held.then(
         () => null,
         (error: Error & { code?: string }) => error.code,
       )
       if (code === 'not_in_pool' || code === 'unknown_pool')
-        return this.#shell.output.warn(`receives no more messages of the pool ${pool} (${code})`)
+        return this.#shell.output.warn(`receives no more messages of the pool ${params.pool} (${code})`)
       await abortable(delay(HOLD_EVERY_MS, undefined, { ref: false }), signal).catch(() => undefined)
     }
   }

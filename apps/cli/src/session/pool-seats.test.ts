@@ -16,8 +16,8 @@ function world() {
 test('the pool gives one message at a time for each command that holds it, and is left with the last one', async () => {
   const { told, seats } = world()
   const [first, second] = [new AbortController(), new AbortController()]
-  await seats.join(POOL)
-  const holds = [seats.hold(POOL, first.signal), seats.hold(POOL, second.signal)]
+  await seats.join({ pool: POOL })
+  const holds = [seats.hold({ pool: POOL }, first.signal), seats.hold({ pool: POOL }, second.signal)]
   await new Promise(setImmediate)
   first.abort()
   await holds[0]
@@ -36,16 +36,16 @@ test('a command that could not join does not count', async () => {
     },
     leave: async () => undefined,
   })
-  await expect(seats.join(POOL)).rejects.toThrow('not_in_pool')
+  await expect(seats.join({ pool: POOL })).rejects.toThrow('not_in_pool')
   isRefused = false
-  await seats.join(POOL)
+  await seats.join({ pool: POOL })
   expect(told).toEqual([1, 1])
   seats.end()
 })
 
 test('each hold is reported as ended when its process stops to serve calls', async () => {
   const { seats } = world()
-  const hold = seats.hold(POOL, new AbortController().signal)
+  const hold = seats.hold({ pool: POOL }, new AbortController().signal)
   seats.end()
   await expect(hold).rejects.toMatchObject({ code: 'unreachable' })
 })

@@ -1,5 +1,5 @@
 /** Tests the file of turns on a real disk: what a crash can leave, and what the next process reads. */
-import { appendFile, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { appendFile, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { PeerKey } from '@sealpost/std'
@@ -44,9 +44,49 @@ test('a last line that a crash left incomplete is dropped, and any other damage 
   await expect(openTurns()).rejects.toMatchObject({ code: 'file_malformed' })
 })
 
-test('only one process has the file open', async () => {
-  await using _ = await TurnJournal.open(join(folder, 'work'))
-  await expect(openTurns()).rejects.toMatchObject({ code: 'store_in_use' })
+test('workers that share the file read what the others appended, also after it was replaced', async () => {
+  await using first = await TurnJournal.open(join(folder, 'work'))
+  await using second = await TurnJournal.open(join(folder, 'work'))
+  await first.append({ ...BEGUN, worker: first.worker } as TurnRecord)
+  await second.refresh()
+  const begun = second.turns.openTurn('t', 'a 2')
+  expect(begun).toMatchObject({ turn: '1' })
+  expect(await second.isRunning(begun!.worker)).toBe(true)
+  await second.append({ kind: 'failed', turn: '1', why: 'x', isCut: false, cost: 0, atMs: 2_000 })
+  await using _third = await TurnJournal.open(join(folder, 'work')) // replaces the file
+  await first.append({ ...BEGUN, turn: '2' } as TurnRecord)
+  await Promise.all([first, second].map((journal) => journal.refresh()))
+  for (const { turns } of [first, second]) {
+    expect(turns.open.map(({ turn }) => turn)).toEqual(['2'])
+    expect(turns.recordOf('a 1')).toMatchObject({ attempts: 1, state: { name: 'running' } })
+  }
+})
+
+test('no worker appends a record between what another one reads and appends', async () => {
+  const journals = await Promise.all([1, 2, 3].map(() => TurnJournal.open(join(folder, 'work'))))
+  const begin = (journal: TurnJournal, turn: string) =>
+    journal.exclusive(async (append) => {
+      const isFree = journal.turns.open.length === 0
+      if (isFree) await append({ ...BEGUN, turn } as TurnRecord)
+      return isFree
+    })
+  const begun = await Promise.all(journals.map((journal, i) => begin(journal, `${i}`)))
+  expect(begun.filter((isFree) => isFree)).toHaveLength(1)
+  for (const journal of journals) await journal[Symbol.asyncDispose]()
+})
+
+test('a worker whose process has ended does not run, and its lock is removed by the next worker', async () => {
+  const gone = `worker-${'0'.repeat(8)}-0000-4000-8000-${'0'.repeat(12)}`
+  {
+    await using journal = await TurnJournal.open(join(folder, 'work'))
+    const [own] = (await readdir(join(folder, 'work'))).filter((name) => name.startsWith('worker-'))
+    const lock = own!.replace(/^worker-[0-9a-f-]{36}\.lock-\d+-/, `${gone}.lock-${2 ** 22 + 1}-`)
+    await writeFile(join(folder, 'work', lock), '')
+    expect(await journal.isRunning(gone.slice('worker-'.length))).toBe(false)
+    expect(await journal.isRunning(undefined)).toBe(false)
+  }
+  await openTurns()
+  expect((await readdir(join(folder, 'work'))).filter((name) => name.startsWith('worker-'))).toEqual([])
 })
 
 test('the file stays small however long a worker runs', async () => {

@@ -11,18 +11,17 @@ import { fenced, labelContent } from '../mcp/peer-tools.ts'
 import type { FileOutcome } from '../messages/files.ts'
 import { labelOf, messageForExec, messageForPrograms } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
-import type { SavedStatus } from '../profile/profile.ts'
-import type { MemberConnection } from '../session/member-connection.ts'
+import type { PeerSession } from '../session/peer-session.ts'
 import { environmentForExec } from '../settings.ts'
 import type { Shell } from '../shell.ts'
 import { type AgentProcess, endOrphans, launchAgent, TURN_VARIABLE } from './agent-process.ts'
 import type { Agent, AgentResult } from './agents.ts'
 import type { TurnJournal } from './journal.ts'
-import type { TurnBegun, TurnLimits, TurnStep } from './turns.ts'
+import type { TurnBegun, TurnLimits, TurnRecord, TurnStep } from './turns.ts'
 
 export interface TurnRunnerOptions {
   readonly shell: Shell
-  readonly session: MemberConnection
+  readonly session: PeerSession
   readonly journal: TurnJournal
   /** The folder of the journal, for the state of threads and for long replies. */
   readonly folder: string
@@ -35,8 +34,6 @@ export interface TurnRunnerOptions {
   readonly costPerTurn: number
   /** Additional variables to pass. */
   readonly env: readonly string[]
-  /** The status while no turn runs. */
-  readonly status: SavedStatus
 }
 
 /** A message with its saved file. */
@@ -66,31 +63,50 @@ export class TurnRunner {
   }
 
   /**
-   * Ends the processes of turns that an earlier worker did not finish, and reports these turns.
-   * @throws OperatingError `agent_still_running`, `file_unwritable`
+   * Ends the processes of turns that a worker of this profile did not finish, and reports these turns.
+   * @throws OperatingError `agent_still_running`, and the errors of the journal
    */
   async recover(): Promise<void> {
+    const { journal } = this.#options
+    await journal.refresh()
+    for (const begun of journal.turns.open) await this.recoverTurn(begun)
+  }
+
+  /** Like `recover`, for one turn. Returns false if its worker runs. */
+  async recoverTurn(begun: TurnBegun): Promise<boolean> {
     const { journal, limits } = this.#options
-    for (const begun of journal.turns.open) {
-      const wasRunning = await endOrphans(begun.turn, begun.process)
-      const why = wasRunning ? 'the worker ended, and its agent was still running' : 'the worker ended'
+    const { turn, worker, cost } = begun
+    if (await journal.isRunning(worker)) return false
+    const wasRunning = await endOrphans(turn, begun.process)
+    const why = wasRunning ? 'the worker ended, and its agent was still running' : 'the worker ended'
+    await journal.exclusive(async (append) => {
+      if (!journal.turns.open.some((open) => open.turn === turn)) return // another worker has reported it
       await this.#report(begun, { outcome: 'cut', reason: why, next: limits.canResume ? 'resume' : 'reject' })
-      await journal.append({ kind: 'failed', turn: begun.turn, why, isCut: true, cost: begun.cost, atMs: Date.now() })
-    }
+      await append({ kind: 'failed', turn, why, isCut: true, cost, atMs: Date.now() })
+    })
+    return true
   }
 
   /**
-   * Runs a turn for messages of one thread. When it resolves, the journal has the result.
-   * @throws OperatingError `agent_not_started`, `file_unwritable`
+   * Runs a turn for messages of one thread. When it resolves, the journal has the result. Resolves with null if the turn
+   * is no longer due, because of what another worker has done. `isDue` is called while no other worker can begin a turn.
+   * @throws OperatingError `agent_not_started`, and the errors of the journal
    */
-  async run(thread: string, items: readonly WorkItem[], { attempt, isResumed }: TurnStart): Promise<AgentResult> {
+  async run(
+    thread: string,
+    items: readonly WorkItem[],
+    { attempt, isResumed }: TurnStart,
+    isDue: () => boolean,
+  ): Promise<AgentResult | null> {
     const { agent, journal, costPerTurn, timeoutMs } = this.#options
     const turn = randomUUID()
     const known = journal.turns.conversationOf(thread)
     const conversation = { id: known ?? agent.newConversation(), isNew: known === null }
     let failure: Error | null = null
-    const converse = (id: string | null) =>
-      journal.append({ kind: 'conversed', thread, conversation: id, atMs: Date.now() })
+    const conversedOf = (id: string | null): TurnRecord => ({
+      ...{ kind: 'conversed', thread, conversation: id, atMs: Date.now() },
+    })
+    const converse = (id: string | null) => journal.append(conversedOf(id))
     const agentProcess = await launchAgent({
       words: agent.commandLine(conversation),
       environment: await this.#environmentOf(thread, items, { turn, attempt, isResumed }),
@@ -105,13 +121,18 @@ export class TurnRunner {
     })
     const begun: TurnBegun = {
       ...{ kind: 'begun', turn, thread, attempt, process: agentProcess.id, atMs: Date.now(), cost: costPerTurn },
-      ...{ sender: items[0]!.message.user, messages: items.map(({ id }) => id) },
+      ...{ sender: items[0]!.message.user, messages: items.map(({ id }) => id), worker: journal.worker },
     }
     this.#running.add(agentProcess)
-    this.#showStatus()
     try {
-      if (conversation.isNew && conversation.id !== null) await converse(conversation.id)
-      await journal.append(begun)
+      const isBegun = await journal.exclusive(async (append) => {
+        if (!isDue() || journal.turns.conversationOf(thread) !== known) return false
+        if (conversation.isNew && conversation.id !== null) await append(conversedOf(conversation.id))
+        await append(begun)
+        return true
+      })
+      if (!isBegun) return null
+      void this.#showStatus()
       agentProcess.begin(this.#inputOf(items, isResumed))
       const timer = setTimeout(() => agentProcess.stop(`it ran longer than ${timeoutMs / 1000} s`), timeoutMs)
       const result = agent.read(await agentProcess.ended)
@@ -123,7 +144,7 @@ export class TurnRunner {
     } finally {
       agentProcess.kill()
       this.#running.delete(agentProcess)
-      this.#showStatus()
+      void this.#showStatus()
     }
   }
 
@@ -203,10 +224,12 @@ export class TurnRunner {
   }
 
   /** Shows others that turns run, unless the user set the status dnd. */
-  #showStatus(): void {
-    const { session, status } = this.#options
+  async #showStatus(): Promise<void> {
+    const { shell, session } = this.#options
+    const saved = await shell.profile.readStatus().catch(() => null) // the session has reported the error
+    const status = saved ?? { availability: 'idle', summary: '' }
     if (status.availability === 'dnd') return
-    session.peer.setStatus(this.#running.size > 0 ? { ...status, availability: 'working' } : status)
+    session.session.setStatus(this.#running.size > 0 ? { ...status, availability: 'working' } : status)
   }
 }
 

@@ -26,6 +26,8 @@ export interface TurnBegun {
   /** The number of the attempt, beginning with 1. */
   readonly attempt: number
   readonly process: ProcessId
+  /** The worker that runs the turn. Records of earlier versions have none. */
+  readonly worker?: string
   readonly atMs: Millis
   /** The cost of the turn until its agent reports another. */
   readonly cost: number
@@ -139,6 +141,11 @@ export class Turns {
     return [...this.#open.values()]
   }
 
+  /** Returns a turn that has not ended, in this thread or for this message. */
+  openTurn(thread: string, message: string): TurnBegun | undefined {
+    return this.open.find((begun) => begun.thread === thread || begun.messages.includes(message))
+  }
+
   recordOf(message: string): MessageRecord | undefined {
     return this.#messages.get(message)
   }
@@ -206,9 +213,15 @@ export class Turns {
     this.#messages.set(id, { attempts: this.#messages.get(id)?.attempts ?? 0, atMs, state })
   }
 
+  /** Forgets everything. */
+  clear(): void {
+    for (const map of [this.#open, this.#messages, this.#conversations, this.#notified]) map.clear()
+    this.#spent = []
+  }
+
   /** Forgets everything that the snapshot does not contain. */
   #restore({ open, spent, messages, conversations, notified }: TurnSnapshot): void {
-    for (const map of [this.#open, this.#messages, this.#conversations, this.#notified]) map.clear()
+    this.clear()
     for (const begun of open) this.#open.set(begun.turn, begun)
     this.#spent = [...spent]
     for (const [id, record] of messages) this.#messages.set(id, record)

@@ -1,13 +1,12 @@
 /** `sealpost work` runs a turn of an agent for each message, and sends its output as the reply. */
 import { join, resolve } from 'node:path'
-import { poolsOf } from '@sealpost/sdk/pools'
+import type { Message } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command, InvalidArgumentError, Option } from 'commander'
 import { escapeName } from '../output.ts'
-import type { MemberConnection } from '../session/member-connection.ts'
-import { findPool } from '../session/peer-calls.ts'
-import { openMemberPeer } from '../session/peer-session.ts'
-import { durationOption, maxAgeOption, parseInteger } from '../settings.ts'
+import { openSession } from '../session/peer-session.ts'
+import { PoolHolds } from '../session/pool-holds.ts'
+import { durationOption, maxAgeOption, parseInteger, sessionNameOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell, warnOfUnset } from '../shell.ts'
 import { AGENT_NAMES, type Agent, type AgentName, agentNameOf, agentOf } from './agents.ts'
 import { TurnJournal } from './journal.ts'
@@ -28,6 +27,7 @@ interface WorkCommandOptions extends SenderBudget {
   readonly files?: string
   readonly env?: readonly string[]
   readonly maxAge?: number
+  readonly as?: string
   readonly count?: number
 }
 
@@ -63,6 +63,7 @@ export function workCommand(run: RunAction): Command {
     .option('--files <FOLDER>', 'save the files of messages in this folder; default: the folder "files" of the profile')
     .option('--env <NAME...>', 'pass these environment variables to COMMAND; you can repeat this option')
     .addOption(maxAgeOption())
+    .addOption(sessionNameOption())
     .option('-n, --count <N>', 'exit after N messages', parseInteger(1, 1_000_000_000))
   return withBudgetOptions(command)
     .addHelpText(
@@ -73,6 +74,7 @@ export function workCommand(run: RunAction): Command {
         'sealpost work --turns-per-hour 20 --money-per-day 5 -- claude -p',
         'sealpost work --agent codex --cost-per-turn 0.10 --money-per-day 2',
         'sealpost work --pool reviewers --concurrency 4 -- ./review.sh',
+        'sealpost work --as reviewer -- claude -p',
         "sealpost work -- sh -c 'tr a-z A-Z'",
       ),
     )
@@ -117,17 +119,20 @@ async function work(shell: Shell, options: WorkCommandOptions, words: readonly s
   const held = Math.min(512, Math.max(64, 4 * concurrency * batch))
   const credit = Math.min(held, count)
   const folder = join(shell.profile.folder, 'work')
-  await using session = await openMemberPeer(shell, { credit, maxAgeSeconds: options.maxAge })
+  let worker: Worker | null = null
+  const onWithdrawn = (message: Message) => worker?.withdraw(message)
+  const terms = { as: options.as, credit, maxAgeSeconds: options.maxAge, readWhen: 'marked', onWithdrawn } as const
+  await using session = await openSession(shell, terms)
   await using journal = await TurnJournal.open(folder)
-  await abortable(joinPools(session, pool, concurrency * batch), shell.signal)
-  shell.output.info(`working as ${session.membership.name || session.peer.key}; press Ctrl-C to end`)
-  const status = (await shell.profile.readStatus()) ?? { availability: 'idle', summary: '' }
-  await new Worker({
-    ...{ shell, session, journal, folder, agent, concurrency, batch, costPerTurn, count, env, status },
+  await abortable(new PoolHolds(shell, session.session).joinAll(pool, concurrency * batch), shell.signal)
+  shell.output.info(`working as ${session.name}; press Ctrl-C to end`)
+  worker = new Worker({
+    ...{ shell, session, journal, folder, agent, concurrency, batch, costPerTurn, count, env },
     limits: limitsOf(options, agent),
     timeoutMs: timeout * 1000,
     files: resolve(options.files ?? join(shell.profile.folder, 'files')),
-  }).run()
+  })
+  await worker.run()
 }
 
 function chosenAgent(name: AgentName, words: readonly string[]): Agent {
@@ -152,10 +157,4 @@ function limitsOf(options: WorkCommandOptions, agent: Agent): TurnLimits {
     isRejectedOverBudget: overBudget === 'reject',
     canResume: afterCut === undefined ? agent.canResume : afterCut === 'resume',
   }
-}
-
-async function joinPools({ peer }: MemberConnection, words: readonly string[], credit: number): Promise<void> {
-  if (words.length === 0) return
-  const pools = await poolsOf(peer).list()
-  for (const word of words) await findPool(pools, word).join({ credit })
 }

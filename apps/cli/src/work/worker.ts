@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
 import type { Message } from '@sealpost/sdk'
 import { rejectWithReply, settleWithReply } from '@sealpost/sdk/replies'
-import type { Millis } from '@sealpost/std'
+import type { Millis, PeerKey } from '@sealpost/std'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
 import { messageKeyOf, nextMessage, retryPause, SavedFiles, uploadFile } from '../messages/files.ts'
@@ -38,7 +38,11 @@ export class Worker {
   readonly #slots: Slots
   readonly #runner: TurnRunner
   /** Messages that wait for the budget of their sender, which are counted by sender. */
-  readonly #deferred = new Map<string, string>()
+  readonly #deferred = new Map<string, DeferredMessage>()
+  /** The threads that have a slot. Their messages stay with this worker. */
+  readonly #active = new Set<string>()
+  /** Messages that another session is given instead. */
+  readonly #withdrawn = new WeakSet<Message>()
   #ended = 0
 
   constructor(options: WorkerOptions) {
@@ -59,6 +63,7 @@ export class Worker {
     process.on('exit', kill) // a second Ctrl-C
     try {
       await this.#runner.recover()
+      void this.#watchOthers()
       shell.signal.addEventListener('abort', () => this.#end(shell.signal.reason), { once: true })
       session.failed.catch((error) => this.#end(error))
       await this.#receive()
@@ -67,11 +72,31 @@ export class Worker {
     }
   }
 
+  /** Removes a message that has not begun, because another session is given it. */
+  withdraw(message: Message): void {
+    this.#withdrawn.add(message)
+    for (const queue of this.#threads.values()) if (queue.includes(message)) queue.splice(queue.indexOf(message), 1)
+    this.#saved.forget(message)
+  }
+
+  /** Reports the turns of other workers that are killed. */
+  async #watchOthers(): Promise<void> {
+    const { signal } = this.#ending
+    try {
+      while (!signal.aborted) {
+        await this.#pause(Date.now() + WATCHED_EVERY_MS)
+        if (!signal.aborted) await this.#runner.recover()
+      }
+    } catch (error) {
+      this.#end(error)
+    }
+  }
+
   async #receive(): Promise<void> {
     const { session } = this.#options
     const { signal } = this.#ending
     while (!signal.aborted) {
-      const next = await abortable(nextMessage(session.peer), signal).catch(() => null) // the reason is thrown at the end
+      const next = await abortable(nextMessage(session.session), signal).catch(() => null) // the reason is thrown at the end
       if (!next?.value) break
       if (!(await takeGroupLeave(this.#options.shell, next.value))) this.#take(next.value)
     }
@@ -87,7 +112,8 @@ export class Worker {
   }
 
   #take(message: Message): void {
-    const thread = threadOf(message)
+    const thread = this.#threadOf(message)
+    if (this.#active.has(thread)) this.#markRead(message)
     this.#deferred.delete(messageKeyOf(message))
     const waiting = this.#threads.get(thread)
     if (waiting) return void waiting.push(message)
@@ -106,11 +132,23 @@ export class Worker {
     this.#threads.delete(thread)
   }
 
+  /** Named sessions may run different agents, so each has its own conversations. */
+  #threadOf(message: Message): string {
+    const { label, isNamed } = this.#options.session.session
+    return isNamed ? `${threadOf(message)} as ${label}` : threadOf(message)
+  }
+
+  /** Keeps a message in this session. */
+  #markRead(message: Message): void {
+    this.#options.session.session.markRead(message)
+  }
+
   /** Saves the message's file. Returns null if the message was returned or rejected instead. */
   async #itemOf(message: Message): Promise<WorkItem | null> {
-    const { shell, files } = this.#options
+    const { shell, session, files } = this.#options
     await this.#names.learn(message.user)
-    const outcome = await this.#saved.receive(shell, message, { folder: files })
+    const identity = await session.identityFor(message)
+    const outcome = await this.#saved.receive(shell, message, { folder: files, identity })
     const id = messageKeyOf(message)
     if (outcome.name === 'later') message.retry(retryPause(message))
     else if (outcome.name === 'lost') await this.#reject({ message, id, outcome }, FILE_LOST)
@@ -120,7 +158,8 @@ export class Worker {
 
   /** Decides and acts until the message has left this worker. */
   async #handle(thread: string, item: WorkItem, queue: Message[]): Promise<void> {
-    while (!this.#ending.signal.aborted) {
+    while (!this.#ending.signal.aborted && !this.#withdrawn.has(item.message)) {
+      if (await this.#isOthers(thread, item)) continue
       const step = this.#next(item)
       switch (step.do) {
         case 'wait':
@@ -141,12 +180,24 @@ export class Worker {
     }
   }
 
+  /** Waits for another worker that runs a turn of the thread, or ends its turn if it was killed. */
+  async #isOthers(thread: string, { id }: WorkItem): Promise<boolean> {
+    const { journal } = this.#options
+    await journal.refresh()
+    const begun = journal.turns.openTurn(thread, id)
+    if (!begun) return false
+    if (!(await this.#runner.recoverTurn(begun))) await this.#pause(Date.now() + OTHERS_EVERY_MS)
+    return true
+  }
+
   #next({ message, id }: WorkItem): TurnStep {
     const { journal, limits } = this.#options
     const { user: sender, hops, isError, isRedriven } = message
     const facts: TurnMessage = { id, sender, hops, isError, isRedriven }
-    const waiting = [...this.#deferred.values()].filter((user) => user === sender).length
-    return nextStep(journal.turns, facts, limits, { nowMs: Date.now(), waiting })
+    const nowMs = Date.now()
+    const isWaiting = (other: DeferredMessage) => other.sender === sender && other.untilMs > nowMs
+    const waiting = [...this.#deferred.values()].filter(isWaiting).length
+    return nextStep(journal.turns, facts, limits, { nowMs, waiting })
   }
 
   async #pause(untilMs: Millis): Promise<void> {
@@ -159,15 +210,26 @@ export class Worker {
     if (!(await this.#slots.take(this.#ending.signal))) return false
     try {
       const step = this.#next(item) // other turns of the sender may have used its budget
-      if (step.do !== 'start') return false
+      if (step.do !== 'start' || this.#withdrawn.has(item.message)) return false
+      this.#active.add(thread)
+      for (const message of [item.message, ...queue]) this.#markRead(message)
       const items = [item, ...this.#companionsOf(item, step, queue)]
-      const result = await this.#runner.run(thread, items, step)
-      if (result.failure === null) await this.#deliver(items, result.reply)
+      const result = await this.#runner.run(thread, items, step, () => this.#isDue(thread, items, step))
+      if (result?.failure === null) await this.#deliver(items, result.reply)
       else queue.unshift(...items.slice(1).map(({ message }) => message)) // each runs alone from now on
-      return result.failure === null
+      return result?.failure === null
     } finally {
+      this.#active.delete(thread)
       this.#slots.release()
     }
+  }
+
+  /** Returns whether no other worker has changed what to do with the messages. */
+  #isDue(thread: string, [first, ...others]: readonly WorkItem[], { attempt }: TurnStart): boolean {
+    const { turns } = this.#options.journal
+    const step = this.#next(first!)
+    const isSame = step.do === 'start' && step.attempt === attempt && !turns.openTurn(thread, first!.id)
+    return isSame && others.every(({ id }) => !turns.recordOf(id))
   }
 
   /** Takes the next messages of the thread that were not attempted yet, and have the same sender and no file. */
@@ -240,13 +302,14 @@ export class Worker {
         this.#warnOf(message, `the error reply was not stored (${error.code ?? 'internal'})`)
         message.reject(reason)
       })
+    if (this.#withdrawn.has(message)) return
     this.#warnOf(message, `rejected (${reason})`)
     await this.#markEnded([item], reason)
   }
 
   async #defer(item: WorkItem, { untilMs, text }: Extract<TurnStep, { do: 'defer' }>): Promise<void> {
     const { message, id } = item
-    this.#deferred.set(id, message.user)
+    this.#deferred.set(id, { sender: message.user, untilMs })
     const options = { isAutomatic: true, noAutoReply: true }
     if (!message.noAutoReply && (await this.#mayExplain(message, untilMs)))
       message.replyError(text, options).catch((error) => this.#warnOf(message, `not informed (${error.code})`))
@@ -293,6 +356,16 @@ interface FittingReply {
   /** Call when the reply has been stored. */
   readonly sent?: () => Promise<void>
 }
+
+interface DeferredMessage {
+  readonly sender: PeerKey
+  readonly untilMs: Millis
+}
+
+/** How often a message looks whether the turn of another worker in its thread has ended. */
+const OTHERS_EVERY_MS: Millis = 250
+/** How often a worker looks for turns of workers that were killed. */
+const WATCHED_EVERY_MS: Millis = 2_000
 
 /** A limited number of turns at a time, given out in order. */
 class Slots {

@@ -2,15 +2,20 @@
  * Replies to a message and ends it in one store write: `@sealpost/sdk/replies`. A process that dies before the write
  * leaves the message in the queue and sends nothing. A process that dies after it leaves both to the next process.
  */
+import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { postTermsOf } from '../outbox/lane.ts'
-import { type Enqueued, enqueuedBy, type Peer, portsOf } from '../peer.ts'
+import { type OutgoingMessage, type OutgoingTerms, postTermsOf } from '../outbox/lane.ts'
+import { type Enqueued, type EnqueueReports, enqueuedBy, type Peer, portsOf } from '../peer.ts'
 import { bytesOf, type Message, type ReplyOptions, unwanted } from './message.ts'
 
 /**
  * Replies to a message like `Message.reply` and settles it, in one write to the peer's store. Resolves when both are
  * stored. If the reply is refused before it is stored, the message usually stays open; `message_ended` means that the
  * application had already settled, returned or rejected it.
+ *
+ * `peer` may be the peer of a session. The host of the session then replies to a message of the member, and the write is
+ * in the member's store. The promise stays pending while no host can confirm the write. If the host refuses the reply,
+ * the message goes back to the queue.
  * @throws SealpostError `message_ended`, `no_auto_reply`, and the errors of `Peer.enqueue`
  * @example const { receipt } = await settleWithReply(peer, message, 'done', { isAutomatic: true })
  */
@@ -20,7 +25,7 @@ export function settleWithReply(
   body: Uint8Array | string,
   options: ReplyOptions = {},
 ): Promise<Enqueued> {
-  return endWithReply(peer, { message, body, options, isError: false }, () => message.settle())
+  return endWithReply(peer, message, { body: bytesOf(body), options, rejectedFor: null })
 }
 
 /**
@@ -36,35 +41,78 @@ export function rejectWithReply(
   text: string,
   options: ReplyOptions = {},
 ): Promise<Enqueued> {
-  return endWithReply(peer, { message, body: text, options, isError: true }, () => message.reject(reason))
+  return endWithReply(peer, message, { body: bytesOf(text), options, rejectedFor: reason })
 }
 
-interface FinalReply {
-  readonly message: Message
-  readonly body: Uint8Array | string
+/** The last reply to a message. @internal */
+export interface FinalReply {
+  readonly body: Uint8Array
   readonly options: ReplyOptions
-  readonly isError: boolean
+  /** Why the message is rejected; null if it is settled. */
+  readonly rejectedFor: string | null
 }
 
-/** Posts the reply and ends the message without a pause in between, so that the store writes them as one batch. */
-function endWithReply(peer: Peer, { message, body, options, isError }: FinalReply, end: () => void): Promise<Enqueued> {
+/** Ends a message of another mailbox. @internal */
+export type MailboxEnd = (reply: FinalReply) => Promise<Enqueued>
+
+const mailboxEnds = new WeakMap<Message, MailboxEnd>()
+
+/** Lets a mailbox end this message, because the message is in its store. @internal */
+export function endInMailbox(message: Message, end: MailboxEnd): void {
+  mailboxEnds.set(message, end)
+}
+
+async function endWithReply(peer: Peer, message: Message, reply: FinalReply): Promise<Enqueued> {
+  if (message.state !== 'open') throw messageEnded()
+  termsOf(message, reply, message.sender) // throws if the options are invalid
+  const end = mailboxEnds.get(message)
+  return end ? end(reply) : enqueuedBy((reports) => endInStore(peer, message, { ...reply, reports }))
+}
+
+/** @internal */
+export const messageEnded = (): SealpostError =>
+  new SealpostError('message_ended', 'This message has already been ended.')
+
+interface ReportedReply extends FinalReply {
+  readonly reports: EnqueueReports
+}
+
+/**
+ * Posts the reply and ends the message without a pause in between, so that the store writes them as one batch. If the
+ * reply is refused at once, the message stays open. @internal
+ */
+export function endInStore(peer: Peer, message: Message, { reports, ...reply }: ReportedReply): void {
+  let isRefused = false
+  const refused = (error: SealpostError) => {
+    isRefused = true
+    reports.refused(error)
+  }
+  const { tell } = portsOf(peer)
+  postReply(message, { ...reply, reports: { ...reports, refused } }, (post) => tell((engine) => engine.enqueue(post)))
+  if (isRefused) return
+  if (reply.rejectedFor === null) message.settle()
+  else message.reject(reply.rejectedFor)
+}
+
+/** Posts the reply to the sender, or to its user if the sender is a device that was ended. @internal */
+export function postReply(
+  message: Message,
+  { reports, ...reply }: ReportedReply,
+  enqueue: (post: OutgoingMessage) => void,
+): void {
+  const { sender, user } = message
+  const post = (to: PeerKey): void => {
+    const refused = (error: SealpostError) =>
+      error.code === 'unknown_recipient' && to !== user ? post(user) : reports.refused(error)
+    enqueue({ ...termsOf(message, reply, to), body: reply.body, ...reports, refused })
+  }
+  post(sender)
+}
+
+function termsOf(message: Message, { options, rejectedFor }: FinalReply, to: PeerKey): OutgoingTerms {
   const { isAutomatic, ...chosen } = options
-  const { sender, envelopeId: inReplyTo, priority, hops, thread, state } = message
-  return enqueuedBy((reports) => {
-    if (state !== 'open') throw new SealpostError('message_ended', 'This message has already been ended.')
-    if (isAutomatic && message.noAutoReply) throw unwanted()
-    const asked = { priority, ...chosen, hops: hops + 1, ...(thread === null ? {} : { thread }) }
-    let isRefused = false
-    const post = {
-      ...postTermsOf(sender, asked, { inReplyTo, ...(isError && { isError }) }),
-      body: bytesOf(body),
-      ...reports,
-      refused: (error: SealpostError) => {
-        isRefused = true
-        reports.refused(error)
-      },
-    }
-    portsOf(peer).tell((engine) => engine.enqueue(post))
-    if (!isRefused) end()
-  })
+  const { envelopeId: inReplyTo, priority, hops, thread } = message
+  if (isAutomatic && message.noAutoReply) throw unwanted()
+  const asked = { priority, ...chosen, hops: hops + 1, ...(thread === null ? {} : { thread }) }
+  return postTermsOf(to, asked, { inReplyTo, ...(rejectedFor !== null && { isError: true }) })
 }

@@ -9,6 +9,7 @@
 import type { StreamId } from '@sealpost/identity'
 import type { Priority } from '@sealpost/protocol'
 import type { Millis, PoolId } from '@sealpost/std'
+import type { ReplyOptions } from '../inbox/message.ts'
 import type { Status } from '../presence/presence-client.ts'
 
 /**
@@ -27,11 +28,22 @@ export interface MailFacts {
   readonly pool?: PoolId | null
 }
 
-/** What a session did with a message. A settled or rejected message must not be handed out again. */
-export type MailOutcome =
-  | { readonly kind: 'settled' }
-  | { readonly kind: 'rejected'; readonly reason: string }
-  | { readonly kind: 'returned'; readonly afterMs: Millis }
+/**
+ * What a session did with a message. A settled or rejected message must not be handed out again. `reply`: the host sends
+ * it, in the same store write.
+ */
+export type MailOutcome = FinalOutcome | { readonly kind: 'returned'; readonly afterMs: Millis }
+
+export type FinalOutcome =
+  | { readonly kind: 'settled'; readonly reply?: MailReply }
+  | { readonly kind: 'rejected'; readonly reason: string; readonly reply?: MailReply }
+
+/** The last reply to a message. */
+export interface MailReply {
+  /** Base64. */
+  readonly body: string
+  readonly options: ReplyOptions
+}
 
 /** The place of a message in its sender's stream, under which the store of the host records its outcome. */
 export interface MailPlace {

@@ -11,7 +11,8 @@ import { type Millis, withResolvers } from '@sealpost/std'
 import { clockMs } from '../driver.ts'
 import type { SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
-import type { Peer } from '../peer.ts'
+import { endInStore } from '../inbox/replies.ts'
+import type { EnqueueReports, Peer } from '../peer.ts'
 import { openFileStore, type StoreLock, tryLockStore } from '../stores/file/file-store.ts'
 import type { PeerStore } from '../stores/store.ts'
 import {
@@ -25,6 +26,7 @@ import {
 import { IdleSlots } from './idle-slots.ts'
 import {
   fieldsOf,
+  finalReplyOf,
   type HostFrame,
   LINK_VERSION,
   listenAt,
@@ -49,6 +51,8 @@ export interface MailboxHostOptions {
   readonly read?: (message: Message) => void
 }
 
+/** How long a message waits whose reply was refused. */
+const REFUSED_PAUSE_MS: Millis = 5_000
 const REPORTS_EVERY_MS: Millis = 50
 const TICK_EVERY_MS: Millis = 1_000
 /** How often the host looks for idle slots: often after a session has left, otherwise rarely. */
@@ -86,6 +90,7 @@ export const MEMBER = ''
 /** A message in the mailbox of the member or of an idle slot. */
 interface MailboxMessage {
   readonly message: Message
+  readonly peer: Peer
   readonly store: OutcomeStore
 }
 
@@ -239,7 +244,7 @@ export class MailboxHost {
     this.#confirmStored()
     peer.onMessage((message) => {
       const isOpen = this.#stores.get(name) === store && !this.#isStopping
-      if (isOpen) this.#arrived(name, { message, store })
+      if (isOpen) this.#arrived(name, { message, peer, store })
       return new Promise(() => undefined) // the lease is extended until the message has its outcome
     })
   }
@@ -262,6 +267,9 @@ export class MailboxHost {
         return this.#distribution.released(label, frame.id, nowMs)
       case 'ended':
         return this.#distribution.ended(label, frame.id, frame.outcome, nowMs)
+      case 'answered':
+        this.#distribution.ended(label, frame.id, frame.outcome, nowMs)
+        return this.#confirmStored() // a former host may have stored it
       case 'extend':
         return this.#messages.get(frame.id)?.message.extend(frame.forMs ?? undefined)
       case 'status':
@@ -290,13 +298,28 @@ export class MailboxHost {
   }
 
   #finish(id: MailId, outcome: MailOutcome, label: string): void {
-    const { message, store } = this.#messages.get(id)!
+    const { message, peer, store } = this.#messages.get(id)!
     this.#messages.delete(id)
     if (outcome.kind === 'returned') return message.retry(outcome.afterMs)
     // The store's next write contains the outcome.
-    store.afterWrite(() => this.#send(label, { type: 'confirmed', id }))
-    if (outcome.kind === 'settled') message.settle()
+    store.afterWrite(() => message.state !== 'put off' && this.#send(label, { type: 'confirmed', id }))
+    const reply = finalReplyOf(outcome)
+    if (reply) endInStore(peer, message, { ...reply, reports: this.#reportsFor(label, id, message) })
+    else if (outcome.kind === 'settled') message.settle()
     else message.reject(outcome.reason)
+  }
+
+  #reportsFor(label: string, id: MailId, message: Message): EnqueueReports {
+    return {
+      kept: () => undefined,
+      accepted: (receipt) => this.#send(label, { type: 'receipt', id, receipt }),
+      refused: ({ code, message: sentence, isRetryable }) => {
+        const error = { code, message: sentence, isRetryable }
+        const isStored = message.state !== 'open'
+        if (!isStored) message.retry(REFUSED_PAUSE_MS)
+        this.#send(label, isStored ? { type: 'receipt', id, receipt: error } : { type: 'refused', id, error })
+      },
+    }
   }
 
   #send(label: string, frame: HostFrame): void {

@@ -8,10 +8,12 @@ import { join } from 'node:path'
 import type { Note } from '@sealpost/identity'
 import { NO_THREAD, type Priority, type Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
-import { SealpostError } from '../errors.ts'
+import { type SealpostCode, SealpostError } from '../errors.ts'
 import { Message, type MessageActions, type MessageGroup, type MessagePool } from '../inbox/message.ts'
+import type { FinalReply } from '../inbox/replies.ts'
+import type { Receipt } from '../outbox/lane.ts'
 import type { Status } from '../presence/presence-client.ts'
-import type { MailId, MailOutcome, MailPlace, SessionReport } from './distribution.ts'
+import type { FinalOutcome, MailId, MailOutcome, MailPlace, SessionReport } from './distribution.ts'
 
 /** A frame from a session to the host. */
 export type SessionFrame =
@@ -20,6 +22,8 @@ export type SessionFrame =
   | { readonly type: 'read'; readonly id: MailId; readonly isMarked?: boolean }
   | { readonly type: 'released'; readonly id: MailId }
   | { readonly type: 'ended'; readonly id: MailId; readonly outcome: MailOutcome }
+  /** An outcome with a reply, which hosts before version 2 ignore. */
+  | { readonly type: 'answered'; readonly id: MailId; readonly outcome: MailOutcome }
   | { readonly type: 'extend'; readonly id: MailId; readonly forMs: Millis | null }
   | { readonly type: 'status'; readonly status: Status }
   | { readonly type: 'pools'; readonly pools: readonly PoolId[] }
@@ -35,10 +39,34 @@ export type HostFrame =
   | { readonly type: 'confirmed'; readonly id: MailId }
   /** Another session has the message. */
   | { readonly type: 'lost'; readonly id: MailId }
+  /** The reply was refused, and the message is in the queue again. */
+  | { readonly type: 'refused'; readonly id: MailId; readonly error: LinkError }
+  /** What the broker has replied to the stored reply. */
+  | { readonly type: 'receipt'; readonly id: MailId; readonly receipt: Receipt | LinkError }
   /** The reply to `vacate`: the folder that the host has unlocked, or null. */
   | { readonly type: 'vacated'; readonly name: string | null }
 
-export const LINK_VERSION = 1
+export const LINK_VERSION = 2
+
+export interface LinkError {
+  readonly code: SealpostCode
+  readonly message: string
+  readonly isRetryable: boolean
+}
+
+/** Returns the outcome as JSON. */
+export function outcomeOf({ body, options, rejectedFor: reason }: FinalReply): FinalOutcome {
+  const reply = { body: Buffer.from(body).toString('base64'), options }
+  return reason === null ? { kind: 'settled', reply } : { kind: 'rejected', reason, reply }
+}
+
+/** Returns the reply of an outcome, or null. */
+export function finalReplyOf(outcome: MailOutcome): FinalReply | null {
+  if (outcome.kind === 'returned' || !outcome.reply) return null
+  const { body, options } = outcome.reply
+  const rejectedFor = outcome.kind === 'rejected' ? outcome.reason : null
+  return { body: new Uint8Array(Buffer.from(body, 'base64')), options, rejectedFor }
+}
 
 /** A message as JSON. */
 export interface MailFields {

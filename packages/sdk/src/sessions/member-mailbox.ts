@@ -4,12 +4,24 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { type Millis, type PoolId, withResolvers } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
 import type { Message, MessageActions } from '../inbox/message.ts'
-import type { OutgoingMessage } from '../outbox/lane.ts'
+import { endInMailbox, type FinalReply, messageEnded, postReply } from '../inbox/replies.ts'
+import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
+import type { Enqueued } from '../peer.ts'
 import type { Status } from '../presence/presence-client.ts'
-import { type MailClaim, type MailId, type MailOutcome, mailboxOf } from './distribution.ts'
+import { type FinalOutcome, type MailClaim, type MailId, type MailOutcome, mailboxOf } from './distribution.ts'
 import type { MailboxHost } from './mailbox-host.ts'
-import { dialHost, type HostFrame, type HostLink, LINK_VERSION, type MailFields, messageOf } from './mailbox-link.ts'
+import {
+  dialHost,
+  type HostFrame,
+  type HostLink,
+  LINK_VERSION,
+  type LinkError,
+  type MailFields,
+  messageOf,
+  outcomeOf,
+} from './mailbox-link.ts'
 
 export interface MemberMailboxPorts {
   /** The path of the host's socket. */
@@ -37,8 +49,18 @@ interface HeldMessage extends Pick<MailClaim, 'id' | 'place'> {
 
 /** A settled or rejected message whose outcome no host has confirmed. */
 interface UnconfirmedOutcome extends Pick<MailClaim, 'id' | 'place'> {
-  readonly outcome: Exclude<MailOutcome, { kind: 'returned' }>
+  readonly outcome: FinalOutcome
   readonly confirmed: ReturnType<typeof withResolvers<boolean>>
+  /** The reply that the host sends with the outcome, until it is stored. */
+  answer?: Answer | undefined
+}
+
+interface Answer {
+  readonly message: Message
+  readonly reply: FinalReply
+  /** Called when the host has refused the reply. */
+  readonly refused: (error: SealpostError) => void
+  readonly receipt: ReturnType<typeof withResolvers<Receipt>>
 }
 
 /** The pauses between attempts to find a host grow within these limits. */
@@ -48,6 +70,10 @@ const SEARCH_PAUSE_MAX_MS: Millis = 1_000
 const HOST_PAUSE_MS: Millis = 1_000
 const HOST_PAUSE_MAX_MS: Millis = 60_000
 const CONFIRMED_WITHIN_MS: Millis = 2_000
+/** How long a message waits whose reply was refused. */
+const REFUSED_PAUSE_MS: Millis = 5_000
+/** The first version of the host that sends replies. */
+const ANSWERING_VERSION = 2
 const THREADS_MAX = 256
 /** A host confirms within milliseconds. Only outcomes that a host stored just before its end stay here. */
 const UNCONFIRMED_MAX = 4_096
@@ -57,11 +83,15 @@ export class MemberMailbox implements MessageActions {
   readonly #held = new Map<MailId, HeldMessage>()
   readonly #byMessage = new WeakMap<Message, HeldMessage>()
   readonly #unconfirmed = new Map<MailId, UnconfirmedOutcome>()
+  /** The replies that a host has stored, until it reports what the broker has replied. */
+  readonly #receipts = new Map<MailId, Answer['receipt']>()
   readonly #threads = new Set<string>()
   readonly #closing = new AbortController()
   #status: Status = { availability: 'idle' }
   #pools: readonly PoolId[] = []
   #link: HostLink | null = null
+  /** The version of the host; 0 before its welcome. */
+  #hostVersion = 0
   #host: MailboxHost | null = null
   #hostFailures = 0
   #hostAgainAtMs: Millis = 0
@@ -120,6 +150,7 @@ export class MemberMailbox implements MessageActions {
     const patience = delay(CONFIRMED_WITHIN_MS, undefined, { signal: this.#closing.signal }).catch(() => undefined)
     await Promise.race([this.outcomesStored(), patience])
     this.#closing.abort()
+    for (const { answer } of this.#unconfirmed.values()) answer?.refused(notStored())
     for (const held of this.#held.values()) this.#withdraw(held)
     this.#link?.end()
     await this.#running
@@ -150,12 +181,64 @@ export class MemberMailbox implements MessageActions {
   #finish(message: Message, outcome: MailOutcome): void {
     const held = this.#byMessage.get(message)
     if (!held || message.state !== 'open') return
-    message.state = STATES[outcome.kind]
-    this.#held.delete(held.id)
     const { id, place } = held
     if (outcome.kind !== 'returned') this.#noteUnconfirmed({ id, place, outcome, confirmed: withResolvers<boolean>() })
     this.#link?.send({ type: 'ended', id, outcome })
+    this.#ended(held, outcome)
+  }
+
+  #ended({ id, message }: HeldMessage, { kind }: MailOutcome): void {
+    message.state = STATES[kind]
+    this.#held.delete(id)
     this.#ports.finished(message)
+  }
+
+  /** Lets the host send the reply and end the message in one write. Resolves when a host has stored both. */
+  #endWith(reply: FinalReply, held: HeldMessage): Promise<Enqueued> {
+    const { id, place, message } = held
+    const outcome = outcomeOf(reply)
+    const confirmed = withResolvers<boolean>()
+    const receipt = withResolvers<Receipt>()
+    receipt.promise.catch(() => undefined) // prevents an unhandled rejection
+    return new Promise((resolve, refused) => {
+      const answer = { message, reply, refused, receipt }
+      this.#noteUnconfirmed({ id, place, outcome, confirmed, answer })
+      this.#ended(held, outcome)
+      this.#sendAnswer(this.#unconfirmed.get(id)!)
+      void confirmed.promise.then((isStored) => {
+        if (isStored) resolve({ outboxNo: 0, receipt: receipt.promise })
+        else refused(messageEnded())
+      })
+    })
+  }
+
+  /** Sends an outcome again, with its reply. */
+  #sendAnswer(ended: UnconfirmedOutcome): void {
+    const { id, outcome, answer } = ended
+    if (!this.#link || this.#hostVersion === 0) return // it follows the welcome
+    if (!answer) this.#link.send({ type: 'ended', id, outcome: withoutReply(outcome) })
+    else if (this.#hostVersion >= ANSWERING_VERSION) this.#link.send({ type: 'answered', id, outcome })
+    else this.#replyItself(ended, answer)
+  }
+
+  /** Replies in place of a host that can't: first the reply is stored, in the store of this session, then the outcome. */
+  #replyItself(ended: UnconfirmedOutcome, { message, reply, receipt }: Answer): void {
+    let isStored = false
+    const reports = {
+      kept: () => {
+        isStored = true
+        ended.answer = undefined
+        this.#sendAnswer(ended)
+      },
+      accepted: receipt.resolve,
+      refused: (error: SealpostError) => {
+        receipt.reject(error)
+        if (isStored) return
+        this.#link?.send({ type: 'ended', id: ended.id, outcome: { kind: 'returned', afterMs: REFUSED_PAUSE_MS } })
+        this.#replyRefused(ended, error)
+      },
+    }
+    postReply(message, { ...reply, reports }, (post) => this.#ports.post(post))
   }
 
   async #run(): Promise<void> {
@@ -180,6 +263,9 @@ export class MemberMailbox implements MessageActions {
     else this.#joined(link)
     await ended.promise
     this.#link = null
+    this.#hostVersion = 0
+    for (const { reject } of this.#receipts.values()) reject(unreported())
+    this.#receipts.clear()
     return true
   }
 
@@ -220,12 +306,21 @@ export class MemberMailbox implements MessageActions {
     for (const { id, place, isRead } of this.#held.values()) yield { id, place, isRead }
   }
 
+  /** The frames that follow the welcome contain the replies, because a report has a maximum length. */
   *#endedClaims(): Iterable<MailClaim> {
-    for (const { id, place, outcome } of this.#unconfirmed.values()) yield { id, place, isRead: true, outcome }
+    for (const { id, place, outcome, answer } of this.#unconfirmed.values())
+      yield { id, place, isRead: true, ...(!answer && { outcome: withoutReply(outcome) }) }
+  }
+
+  #welcomed(version: number): void {
+    this.#hostVersion = version
+    for (const ended of [...this.#unconfirmed.values()]) if (ended.answer) this.#sendAnswer(ended)
   }
 
   #received(frame: HostFrame): void {
     switch (frame.type) {
+      case 'welcome':
+        return this.#welcomed(frame.version)
       case 'message':
         return this.#take(frame.id, frame.message)
       case 'recall':
@@ -234,16 +329,21 @@ export class MemberMailbox implements MessageActions {
         return this.#noteConfirmed(frame.id, true)
       case 'lost':
         return this.#lost(frame.id)
-      default: // `welcome`, or a frame of a later version
+      case 'refused':
+        return this.#refused(frame.id, errorOf(frame.error))
+      case 'receipt':
+        return this.#receiptCame(frame.id, frame.receipt)
+      default: // a later version sent it
     }
   }
 
   #take(id: MailId, fields: MailFields): void {
     if (this.#isEnding || this.#held.has(id)) return
     const early = this.#unconfirmed.get(id)
-    if (early) return this.#link?.send({ type: 'ended', id, outcome: early.outcome })
+    if (early) return this.#sendAnswer(early)
     const message = messageOf(fields, this)
     const held: HeldMessage = { id, place: fields.place, message, isRead: false }
+    endInMailbox(message, (reply) => this.#endWith(reply, held))
     this.#held.set(id, held)
     this.#byMessage.set(message, held)
     this.#noteThread(message.thread)
@@ -262,6 +362,25 @@ export class MemberMailbox implements MessageActions {
     this.#noteConfirmed(id, false)
     const held = this.#held.get(id)
     if (held) this.#withdraw(held)
+  }
+
+  #refused(id: MailId, error: SealpostError): void {
+    const ended = this.#unconfirmed.get(id)
+    if (ended) this.#replyRefused(ended, error)
+  }
+
+  #replyRefused({ id, answer, confirmed }: UnconfirmedOutcome, error: SealpostError): void {
+    this.#unconfirmed.delete(id)
+    if (answer) answer.message.state = 'put off'
+    answer?.refused(error)
+    confirmed.resolve(false)
+  }
+
+  #receiptCame(id: MailId, receipt: Receipt | LinkError): void {
+    const waiting = this.#receipts.get(id) ?? this.#unconfirmed.get(id)?.answer?.receipt
+    this.#receipts.delete(id)
+    if ('code' in receipt) waiting?.reject(errorOf(receipt))
+    else waiting?.resolve(receipt)
   }
 
   #withdraw({ id, message }: HeldMessage): void {
@@ -283,9 +402,24 @@ export class MemberMailbox implements MessageActions {
   }
 
   #noteConfirmed(id: MailId, isStored: boolean): void {
-    this.#unconfirmed.get(id)?.confirmed.resolve(isStored)
+    const ended = this.#unconfirmed.get(id)
+    if (isStored && ended?.answer) this.#receipts.set(id, ended.answer.receipt)
+    ended?.confirmed.resolve(isStored)
     this.#unconfirmed.delete(id)
   }
 }
+
+function withoutReply(outcome: FinalOutcome): FinalOutcome {
+  return outcome.kind === 'settled' ? { kind: 'settled' } : { kind: 'rejected', reason: outcome.reason }
+}
+
+const errorOf = ({ code, message, isRetryable }: LinkError): SealpostError =>
+  new SealpostError(code, message, { isRetryable })
+
+const notStored = (): SealpostError =>
+  new SealpostError('closed', 'This session was closed before a host had stored the reply.')
+
+const unreported = (): SealpostError =>
+  new SealpostError('kept_for_later', 'The process that has stored the reply has ended. The next host sends the reply.')
 
 const STATES = { settled: 'settled', rejected: 'rejected', returned: 'put off' } as const
