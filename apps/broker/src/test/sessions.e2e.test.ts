@@ -5,6 +5,7 @@ import { createDeviceInvite } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { connect, generateIdentity, type Message } from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
+import { settleWithReply } from '@sealpost/sdk/replies'
 import { type MemberSession, openSession, type SessionOptions } from '@sealpost/sdk/sessions'
 import { usersOf } from '@sealpost/sdk/users'
 import type { PeerKey } from '@sealpost/std'
@@ -20,8 +21,9 @@ class SessionProcess {
   #text = ''
   readonly #read: Promise<void>
 
-  constructor(...words: string[]) {
+  constructor(words: readonly string[], env: Readonly<Record<string, string>>) {
     this.#child = Bun.spawn([process.execPath, PROGRAM, ...words], {
+      env: { ...process.env, ...env },
       stdin: 'ignore',
       stdout: 'pipe',
       stderr: 'inherit',
@@ -38,9 +40,14 @@ class SessionProcess {
     })
   }
 
+  /** Resolves when the process has ended. */
+  get ended(): Promise<unknown> {
+    return this.#child.exited
+  }
+
   async kill(): Promise<void> {
     this.#child.kill('SIGKILL')
-    await this.#child.exited
+    await this.ended
     await this.#read
   }
 
@@ -80,7 +87,11 @@ class SessionProfile implements AsyncDisposable {
   }
 
   start(...words: string[]): SessionProcess {
-    const started = new SessionProcess(this.#keyFile, this.folder, ...words)
+    return this.startWith({}, ...words)
+  }
+
+  startWith(env: Readonly<Record<string, string>>, ...words: string[]): SessionProcess {
+    const started = new SessionProcess([this.#keyFile, this.folder, ...words], env)
     this.started.push(started)
     return started
   }
@@ -180,6 +191,55 @@ test('no message to the member is lost or settled twice, although its sessions a
   const settled = profile.told('stored')
   expect(settled.filter((text, i) => settled.indexOf(text) !== i)).toEqual([])
 })
+
+test('each request to the member gets one reply, although its sessions are killed', async () => {
+  await using given = await meeting()
+  const { world, profile, sender, member, isQueueEmpty } = given
+  const replies: string[] = []
+  sender.onMessage((message) => void replies.push(`${message.user === member} ${message.text()}`))
+  const running = [profile.start(), profile.start()]
+  const texts = Array.from({ length: 120 }, (_, i) => `ask ${i}`)
+  const sent = Promise.all(texts.map((text, i) => sender.send(member, text, { thread: threadOf(i % 40) })))
+  for (let round = 1; round <= 5; round++) {
+    await until(`${round * 15} messages have begun`, () => new Set(profile.told('begun')).size >= round * 15)
+    await running.shift()!.kill()
+    running.push(profile.start())
+  }
+  await sent
+  await until('each message has a reply', () => new Set(replies).size === texts.length)
+  await until('the queue is empty', isQueueEmpty)
+  expect(replies.toSorted()).toEqual(texts.map((text) => `true reply to ${text}`).toSorted())
+  expect(await world.count('dead_letter')).toBe(0)
+})
+
+test.each(['unstored', 'unconfirmed'])(
+  'a host that is killed with a reply that is still %s loses and repeats nothing',
+  async (dies) => {
+    await using given = await meeting()
+    const { profile, sender, member, isQueueEmpty } = given
+    const replies: Message[] = []
+    sender.onMessage((message) => void replies.push(message))
+    const host = profile.startWith({ SESSION_DIES: dies, SESSION_CREDIT: '0' })
+    await until('it is the host', () => host.told('hosts').length === 1)
+    const session = await profile.open()
+    const heard: string[] = []
+    const stored = Promise.withResolvers<void>()
+    session.onMessage(async (message) => {
+      heard.push(message.text())
+      await settleWithReply(session.peer, message, 'reply')
+      stored.resolve()
+    })
+    const { envelopeId } = await sender.send(member, 'question', { thread: threadOf(7) })
+    await host.ended
+    await stored.promise
+    await until('the reply came', () => replies.length > 0)
+    await until('the queue is empty', isQueueEmpty)
+    expect(heard).toEqual(['question'])
+    expect(replies.map((reply) => [reply.text(), reply.sender, reply.inReplyTo, reply.thread])).toEqual([
+      ['reply', member, envelopeId, threadOf(7)],
+    ])
+  },
+)
 
 test('a named session keeps its address and mail after it was killed, and a second process can not claim its name', async () => {
   await using given = await meeting()

@@ -3,11 +3,15 @@
  * (`SessionTold`).
  *     bun session-process.ts KEY-FILE FOLDER [NAME]
  *
- * The handler settles each message after some turns of the event loop. It never ends for the text `stuck`.
+ * The handler settles each message after some turns of the event loop. It never ends for the text `stuck`. It replies to
+ * a text that begins with `ask`. `SESSION_CREDIT` is the credit. `SESSION_DIES` kills the process when it is the host and
+ * has received a reply: `unstored` before it stores the reply, `unconfirmed` before it confirms that.
  */
 import { writeSync } from 'node:fs'
+import { Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { readKeyFile } from '@sealpost/identity/key-file'
+import { settleWithReply } from '../inbox/replies.ts'
 import { openSession } from '../sessions/session.ts'
 
 export type SessionTold =
@@ -23,6 +27,25 @@ function tell(told: SessionTold): void {
   writeSync(1, `${JSON.stringify(told)}\n`)
 }
 
+const { SESSION_CREDIT = '4', SESSION_DIES } = process.env
+if (SESSION_DIES !== undefined) dieAtReply(SESSION_DIES)
+
+/** Kills this process with the first confirmation, or with the first reply that it receives. */
+function dieAtReply(when: string): void {
+  const { write, emit } = Socket.prototype
+  const die = (bytes: unknown, type: string) => {
+    if (String(bytes).includes(`"type":"${type}"`)) process.kill(process.pid, 'SIGKILL')
+  }
+  Socket.prototype.write = function (this: Socket, ...args: Parameters<typeof write>) {
+    if (when === 'unconfirmed') die(args[0], 'confirmed')
+    return write.apply(this, args)
+  } as typeof write
+  Socket.prototype.emit = function (this: Socket, ...args: Parameters<typeof emit>) {
+    if (when === 'unstored' && args[0] === 'data') die(args[1], 'answered')
+    return emit.apply(this, args)
+  } as typeof emit
+}
+
 const [keyFile, folder, as] = process.argv.slice(2) as [string, string, string | undefined]
 const { contents } = await readKeyFile(keyFile)
 if (contents.kind !== 'peer' || !contents.enrolment) throw new Error('a key file of an enrolled peer is needed')
@@ -34,7 +57,7 @@ const session = await openSession({
     folder,
     member: { identity: contents.identity },
     baseLabel: 'slot',
-    credit: 4,
+    credit: Number(SESSION_CREDIT),
   },
   ...(as !== undefined && { as }),
   onHost: () => {
@@ -49,6 +72,7 @@ session.onMessage(async (message) => {
   tell({ begun: text })
   if (text === 'stuck') await new Promise(() => undefined)
   for (let turn = 0; turn < 3; turn++) await setImmediate()
-  message.settle()
+  if (text.startsWith('ask')) await settleWithReply(session.peer, message, `reply to ${text}`)
+  else message.settle()
   if (await session.outcomesStored()) tell({ stored: text })
 })
