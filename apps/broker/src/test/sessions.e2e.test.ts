@@ -241,6 +241,21 @@ test.each(['unstored', 'unconfirmed'])(
   },
 )
 
+test('a session replies itself if the host is an older version', async () => {
+  await using given = await meeting()
+  const { profile, sender, member, isQueueEmpty } = given
+  const host = profile.startWith({ SESSION_VERSION: '1', SESSION_CREDIT: '0' })
+  await until('it is the host', () => host.told('hosts').length === 1)
+  const session = await profile.open()
+  session.onMessage(async (message) => {
+    const { receipt } = await settleWithReply(session.peer, message, 'reply')
+    await receipt
+  })
+  const reply = await sender.request(member, 'question')
+  expect([reply.text(), reply.sender]).toEqual(['reply', session.key])
+  await until('the queue is empty', isQueueEmpty)
+})
+
 test('a named session keeps its address and mail after it was killed, and a second process can not claim its name', async () => {
   await using given = await meeting()
   const { profile, sender, isQueueEmpty } = given

@@ -1,7 +1,8 @@
 /**
  * Kills `sealpost work` and its agents at random, and checks that every message gets exactly one reply and that every
- * paid turn is either the one whose reply arrived, or reported.
- *     bun apps/cli/src/test/work-crash.ts --messages 200 --seed 7
+ * paid turn is either the one whose reply arrived, or reported. Several workers share the messages to the member, and
+ * the first of them has a name, to which every third message is sent.
+ *     bun apps/cli/src/test/work-crash.ts --messages 200 --seed 7 --workers 3
  */
 import { chmod, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -28,6 +29,8 @@ echo "done: $text"
 export interface CrashRun {
   readonly seed: number
   readonly messages: number
+  /** The number of workers at a time. */
+  readonly workers: number
 }
 
 export interface CrashReport {
@@ -52,12 +55,15 @@ export interface CrashReport {
 }
 
 const ATTEMPTS = 3
+const NAME = 'reviewer'
 /** How long a worker lives before it is killed: at times less than its start takes. */
 const LIFE_MS = { min: 200, max: 1_600 }
 
 /** `machine`: a machine with a broker and the profile bob. */
-export async function crashWorkers({ seed, messages }: CrashRun, machine: Machine): Promise<CrashReport> {
-  const random = seededRandom(seed)
+export async function crashWorkers(
+  { seed, messages, workers: count }: CrashRun,
+  machine: Machine,
+): Promise<CrashReport> {
   const paid = join(machine.folder, 'paid')
   const agent = join(machine.folder, 'agent.sh')
   await writeFile(paid, '')
@@ -65,24 +71,29 @@ export async function crashWorkers({ seed, messages }: CrashRun, machine: Machin
   await chmod(agent, 0o700)
   await using sender = await newMember(machine, 'sender')
   const replies = new Replies(sender, messages)
-  const sent = await sendAll(machine, sender, messages)
+  const sent = await sendAll(sender, messages, [await keyOf(machine, 'bob'), await keyOfNamed(machine)])
   const workers: Running[] = []
-  const startWorker = (afterCut: string): Running => {
+  const startWorker = (afterCut: string, isNamed: boolean): Running => {
     const options = ['--json', '--attempts', `${ATTEMPTS}`, '--concurrency', '3', '--after-cut', afterCut]
     const env = { PAID: paid, SEED: `${seed}` }
-    const words = ['work', '--profile', 'bob', ...options, '--env', 'PAID', 'SEED', '--', agent]
+    const session = ['--profile', 'bob', ...(isNamed ? ['--as', NAME] : [])]
+    const words = ['work', ...session, ...options, '--env', 'PAID', 'SEED', '--', agent]
     const worker = machine.start(words, env)
     workers.push(worker)
     return worker
   }
-  for (let isAll = false; !isAll; ) {
-    const worker = startWorker(random.chance(0.5) ? 'resume' : 'report')
-    isAll = await Promise.race([replies.all.then(() => true), dueOf(worker, random).then(() => false)])
-    if (isAll) await worker.interrupt()
-    else worker.child.kill('SIGKILL')
-    await worker.ended()
+  const runInTurn = async (no: number): Promise<void> => {
+    const random = seededRandom(seed * 100 + no)
+    for (let isAll = false; !isAll; ) {
+      const worker = startWorker(random.chance(0.5) ? 'resume' : 'report', no === 0)
+      isAll = await Promise.race([replies.all.then(() => true), dueOf(worker, random).then(() => false)])
+      if (isAll) await worker.interrupt()
+      else worker.child.kill('SIGKILL')
+      await worker.ended()
+    }
   }
-  return reportOf({ workers, paid: await readFile(paid, 'utf8'), sent, replies, orphans: await orphans(paid) })
+  await Promise.all(Array.from({ length: count }, (_, no) => runInTurn(no)))
+  return reportOf({ workers, count, paid: await readFile(paid, 'utf8'), sent, replies, orphans: await orphans(paid) })
 }
 
 /** Resolves when the worker is to die: after a random time, or right after it has reported a turn. */
@@ -121,16 +132,25 @@ export async function keyOf(machine: Machine, profile: string): Promise<PeerKey>
   return (jsonOf(await machine.run(['status', '--json', '--profile', profile])) as { key: PeerKey }).key
 }
 
-/** Sends messages in several threads. */
-async function sendAll(machine: Machine, sender: Peer, count: number): Promise<string[]> {
-  const key = await keyOf(machine, 'bob')
+/** Returns the key of the named worker, which is enrolled by its first start. */
+async function keyOfNamed(machine: Machine): Promise<PeerKey> {
+  const first = machine.start(['work', '--profile', 'bob', '--as', NAME, '--', 'cat'])
+  await first.until('it works', ({ stderr }) => stderr.includes('working as'))
+  await first.interrupt()
+  const sessions = jsonLinesOf(await machine.run(['sessions', '--json', '--profile', 'bob']))
+  return sessions.find(({ label }) => label === NAME).key
+}
+
+/** Sends messages in several threads, every third to the named worker. */
+async function sendAll(sender: Peer, count: number, [member, named]: readonly PeerKey[]): Promise<string[]> {
   const receipts = Array.from({ length: count }, (_, i) =>
-    sender.send(key, `message ${i}`, { thread: `${i % 5}`.padStart(32, '0') }),
+    sender.send(i % 3 === 0 ? named! : member!, `message ${i}`, { thread: `${i % 5}`.padStart(32, '0') }),
   )
   return (await Promise.all(receipts)).map(({ envelopeId }) => envelopeId)
 }
 
 interface CrashFacts {
+  readonly count: number
   readonly workers: readonly Running[]
   readonly paid: string
   readonly sent: readonly string[]
@@ -138,7 +158,7 @@ interface CrashFacts {
   readonly orphans: readonly string[]
 }
 
-function reportOf({ workers, paid, sent, replies, orphans }: CrashFacts): CrashReport {
+function reportOf({ workers, count, paid, sent, replies, orphans }: CrashFacts): CrashReport {
   const lines = workers.flatMap((worker) => jsonLinesOf({ stdout: `${worker.lines.join('\n')}\n` }))
   const reported = new Set(
     lines.filter(({ outcome }) => outcome === 'failed' || outcome === 'cut').map(({ turn }) => turn),
@@ -153,7 +173,7 @@ function reportOf({ workers, paid, sent, replies, orphans }: CrashFacts): CrashR
   return {
     messages: sent.length,
     turns: turns.length,
-    workersKilled: workers.length - 1,
+    workersKilled: workers.length - count,
     agentsDied: new Set(lines.filter(({ outcome }) => outcome === 'failed').map(({ turn }) => turn)).size,
     turnsCut: new Set(lines.filter(({ outcome }) => outcome === 'cut').map(({ turn }) => turn)).size,
     turnsResumed: lines.filter(({ isResumed }) => isResumed).length,
@@ -189,10 +209,14 @@ export function isClean({ lost, answeredTwice, unreported, loops, orphans }: Cra
 
 if (import.meta.main) {
   const { values } = parseArgs({
-    options: { messages: { type: 'string', default: '100' }, seed: { type: 'string', default: '1' } },
+    options: {
+      messages: { type: 'string', default: '100' },
+      seed: { type: 'string', default: '1' },
+      workers: { type: 'string', default: '2' },
+    },
   })
   const machine = await Machine.withBroker('bob')
-  const run = { messages: Number(values.messages), seed: Number(values.seed) }
+  const run = { messages: Number(values.messages), seed: Number(values.seed), workers: Number(values.workers) }
   const report = await crashWorkers(run, machine).finally(() => machine[Symbol.asyncDispose]())
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`)
   process.exit(isClean(report) ? 0 : 1)

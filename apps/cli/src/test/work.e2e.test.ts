@@ -191,7 +191,7 @@ describe('a worker that ends', () => {
   })
 
   test('or is killed with its agents at random loses, repeats and hides nothing', async () => {
-    const report = await crashWorkers({ seed: 5, messages: 12 }, machine)
+    const report = await crashWorkers({ seed: 5, messages: 12, workers: 2 }, machine)
     process.stdout.write(`${JSON.stringify(report)}\n`)
     expect(report).toSatisfy(isClean)
     expect(report.turns).toBeGreaterThanOrEqual(12)

@@ -62,9 +62,9 @@ export class Worker {
     const kill = () => this.#runner.kill()
     process.on('exit', kill) // a second Ctrl-C
     try {
+      shell.signal.addEventListener('abort', () => this.#end(shell.signal.reason), { once: true })
       await this.#runner.recover()
       void this.#watchOthers()
-      shell.signal.addEventListener('abort', () => this.#end(shell.signal.reason), { once: true })
       session.failed.catch((error) => this.#end(error))
       await this.#receive()
     } finally {
@@ -254,7 +254,9 @@ export class Worker {
     const stored = items.map(async (item) => {
       if (!answered.includes(item)) return item.message.settle()
       const { receipt } = await settleWithReply(peer, item.message, body, options)
-      receipt.catch((error) => this.#warnOf(item.message, `the reply was not sent (${error.code})`))
+      receipt.catch(({ code }) => {
+        if (code !== 'kept_for_later') this.#warnOf(item.message, `the reply was not sent (${code})`)
+      })
     })
     const failures = (await Promise.allSettled(stored)).map((each) => (each.status === 'rejected' ? each.reason : null))
     const done = items.filter((_, index) => failures[index] === null)

@@ -5,7 +5,8 @@
  *
  * The handler settles each message after some turns of the event loop. It never ends for the text `stuck`. It replies to
  * a text that begins with `ask`. `SESSION_CREDIT` is the credit. `SESSION_DIES` kills the process when it is the host and
- * has received a reply: `unstored` before it stores the reply, `unconfirmed` before it confirms that.
+ * has received a reply: `unstored` before it stores the reply, `unconfirmed` before it confirms that. `SESSION_VERSION` is
+ * the version of the link that the host reports.
  */
 import { writeSync } from 'node:fs'
 import { Socket } from 'node:net'
@@ -27,8 +28,9 @@ function tell(told: SessionTold): void {
   writeSync(1, `${JSON.stringify(told)}\n`)
 }
 
-const { SESSION_CREDIT = '4', SESSION_DIES } = process.env
+const { SESSION_CREDIT = '4', SESSION_DIES, SESSION_VERSION } = process.env
 if (SESSION_DIES !== undefined) dieAtReply(SESSION_DIES)
+if (SESSION_VERSION !== undefined) reportVersion(SESSION_VERSION)
 
 /** Kills this process with the first confirmation, or with the first reply that it receives. */
 function dieAtReply(when: string): void {
@@ -44,6 +46,17 @@ function dieAtReply(when: string): void {
     if (when === 'unstored' && args[0] === 'data') die(args[1], 'answered')
     return emit.apply(this, args)
   } as typeof emit
+}
+
+function reportVersion(version: string): void {
+  const { write } = Socket.prototype
+  Socket.prototype.write = function (this: Socket, ...[bytes, ...args]: Parameters<typeof write>) {
+    const isWelcome = String(bytes).includes('"type":"welcome"')
+    return write.apply(this, [
+      isWelcome ? String(bytes).replace(/"version":\d+/, `"version":${version}`) : bytes,
+      ...args,
+    ])
+  } as typeof write
 }
 
 const [keyFile, folder, as] = process.argv.slice(2) as [string, string, string | undefined]
