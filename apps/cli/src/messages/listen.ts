@@ -2,14 +2,11 @@
 
 import { spawn } from 'node:child_process'
 import type { Message } from '@sealpost/sdk'
-import { poolsOf } from '@sealpost/sdk/pools'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
-import type { MemberConnection } from '../session/member-connection.ts'
-import { findPool } from '../session/peer-calls.ts'
-import { openMemberPeer, openSession, type PeerSession } from '../session/peer-session.ts'
+import { openSession, type PeerSession } from '../session/peer-session.ts'
 import { PoolHolds } from '../session/pool-holds.ts'
 import { environmentForExec, maxAgeOption, parseDuration, parseInteger, sessionNameOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell, warnOfUnset, withDeadline } from '../shell.ts'
@@ -32,6 +29,8 @@ interface ListenOptions {
 const POOL_ATTEMPTS_MAX = 5
 /** The maximum number of messages that the session holds, which exceeds those left open because of their files. */
 const CREDIT = 128
+/** The pool gives one message at a time. An older host may also give messages that are not for the pool. */
+const JOB_CREDIT = 8
 
 export function listenCommand(run: RunAction): Command {
   return new Command('listen')
@@ -143,24 +142,20 @@ async function take(asked: Shell, options: TakeOptions, pool: string): Promise<v
   const { exec, reply: isReplying = false, env = [], files, timeout } = options
   if (isReplying && exec === undefined)
     throw new OperatingError('usage', '--reply needs --exec, whose output it sends.')
-  // Without credit, the peer's own messages stay with the broker.
-  await using session = await openMemberPeer(asked, { credit: 0 })
-  await abortable(joinPool(session, pool), asked.signal)
+  await using session = await openSession(asked, { takes: 'pools', credit: JOB_CREDIT })
+  await abortable(new PoolHolds(asked, session.session).joinAll([pool]), asked.signal)
   using shell =
     timeout === undefined
       ? { ...asked, [Symbol.dispose]: () => undefined }
       : withDeadline(asked, timeout, `The pool had no message for you within ${timeout} s.`)
-  const { value: message } = await abortable(nextMessage(session.peer), shell.signal)
+  const { value: message } = await abortable(nextMessage(session.session), shell.signal)
   if (message === undefined) return session.failed
   await new SenderNames(session, shell.output).learn(message.user)
-  const outcome = await new SavedFiles().receive(asked, message, { folder: files })
+  const identity = await session.identityFor(message)
+  const outcome = await new SavedFiles().receive(asked, message, { folder: files, identity })
   const handling = { shell: asked, session, exec, env, isReplying, outcome, unsaved: new UnsavedFiles() }
   if (!(await handle(message, handling)))
     throw new OperatingError('job_failed', 'The message went back to the pool, because it was not handled.')
-}
-
-async function joinPool({ peer }: MemberConnection, word: string): Promise<void> {
-  await findPool(await poolsOf(peer).list(), word).join()
 }
 
 interface Handling {

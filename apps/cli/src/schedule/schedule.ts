@@ -271,7 +271,6 @@ const PASSING: ReadonlySet<string> = new Set([
   'closed',
   'superseded',
   'store_in_use',
-  'profile_in_use',
   'outbox_full',
   'daemon_version',
 ])

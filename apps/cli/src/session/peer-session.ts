@@ -18,14 +18,13 @@ import {
 import { isChosenName, type Millis, OperatingError } from '@sealpost/std'
 import { peerEventReporter } from '../messages/incoming-message.ts'
 import { Contacts } from '../profile/contacts.ts'
-import type { Membership, Profile } from '../profile/profile.ts'
+import type { Membership } from '../profile/profile.ts'
 import { abortable, type Shell } from '../shell.ts'
 import {
   beginLogs,
   endLogs,
   failureOf,
   type JoinedProfile,
-  type MemberConnection,
   type MemberPeerOptions,
   noteCell,
   openMemberConnection,
@@ -62,7 +61,7 @@ const ENROL_EVERY_MS = 1_000
 
 export interface PeerSessionOptions
   extends MemberPeerOptions,
-    Pick<SessionOptions, 'readWhen' | 'onWithdrawn' | 'wrapStore'> {
+    Pick<SessionOptions, 'readWhen' | 'takes' | 'onWithdrawn' | 'wrapStore'> {
   /** The name that the session keeps across restarts. Default: `baseLabel` and a number. */
   readonly as?: string | undefined
   /** Default: the name of this host. */
@@ -227,32 +226,6 @@ async function followStatus({ profile, output }: Shell, session: MemberSession):
   await apply()
   const changed = () => apply().catch((error: Error) => output.warn(error.message))
   return watch(profile.folder, { persistent: false }, (_, name) => name === basename(profile.statusFile) && changed())
-}
-
-/** How long a command waits for a short one of the profile. */
-const PASSING_MS = 5_000
-
-/**
- * Opens the connection of the profile's own key for a command that needs it alone. Waits for 5 s while another command
- * or a session has it.
- * @throws OperatingError `profile_in_use`, and the errors of `readJoinedProfile` and the store
- */
-export async function openMemberPeer(shell: Shell, terms: MemberPeerOptions): Promise<MemberConnection> {
-  const place = await readJoinedProfile(shell)
-  const lateMs = performance.now() + PASSING_MS
-  for (;;) {
-    const daemon = await startSessionDaemon(shell.profile)
-    if (daemon) return openMemberConnection(daemon, { shell, place, ...terms })
-    if (performance.now() > lateMs) throw inUse(shell.profile)
-    await abortable(delay(RETRY_EVERY_MS), shell.signal)
-  }
-}
-
-function inUse({ name }: Profile): OperatingError {
-  return new OperatingError(
-    'profile_in_use',
-    `Another command uses the connection of the profile ${name}. End that command, or use another profile.`,
-  )
 }
 
 type CallResult<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>

@@ -4,8 +4,9 @@ import type { PoolId } from '@sealpost/sdk'
 import type { MemberSession } from '@sealpost/sdk/sessions'
 import { abortable, type Shell } from '../shell.ts'
 import { findPool } from './peer-calls.ts'
-import { callPeer, NO_LIMIT_MS } from './peer-session.ts'
+import { callPeer } from './peer-session.ts'
 import type { PoolHold } from './pool-seats.ts'
+import { callSessionDaemon } from './session-daemon.ts'
 
 const HOLD_EVERY_MS = 100
 
@@ -49,9 +50,9 @@ export class PoolHolds {
 
   /** Holds the pool at one host after another. */
   async #hold(params: PoolHold, signal: AbortSignal): Promise<void> {
-    const shell = { ...this.#shell, signal }
     while (!signal.aborted) {
-      const held = callPeer(shell, { method: 'holdPool', params, withinMs: NO_LIMIT_MS })
+      // Only the host can hold it: a connection of this command's own would keep every session from being the host.
+      const held = callSessionDaemon(this.#shell.profile, 'holdPool', params, signal)
       const code = await held.then(
         () => null,
         (error: Error & { code?: string }) => error.code,

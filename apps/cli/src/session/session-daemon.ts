@@ -81,7 +81,7 @@ function unwritable({ folder }: Profile, cause: unknown): OperatingError {
 }
 
 /**
- * Calls the daemon.
+ * Calls the daemon. If the signal fires, the daemon learns that the caller is gone.
  * @throws OperatingError `daemon_gone` if no process accepted the call, `maybe_sent` if one may have, and the errors of
  * the call
  */
@@ -89,8 +89,9 @@ export async function callSessionDaemon<M extends Method>(
   profile: Profile,
   method: M,
   params: Params<M>,
+  signal?: AbortSignal,
 ): Promise<Result<M>> {
-  const said = await post(socketPath(profile), method, JSON.stringify(params ?? null))
+  const said = await post({ path: socketPath(profile), method, body: JSON.stringify(params ?? null), signal })
   if ('result' in said) return said.result as Result<M>
   const { code, message, isRetryable } = said.error
   throw new OperatingError(code, message, { retryable: isRetryable })
@@ -173,9 +174,17 @@ async function textOf(request: IncomingMessage): Promise<string> {
   return Buffer.concat(chunks).toString()
 }
 
-async function post(path: string, method: Method, body: string): Promise<Reply> {
+interface DaemonCall {
+  readonly path: string
+  readonly method: Method
+  readonly body: string
+  readonly signal: AbortSignal | undefined
+}
+
+async function post({ path, method, body, signal = new AbortController().signal }: DaemonCall): Promise<Reply> {
+  const terms = { unix: path, method: 'POST', body, keepalive: false, signal }
   try {
-    const response = await fetch(`http://session/${method}`, { unix: path, method: 'POST', body, keepalive: false })
+    const response = await fetch(`http://session/${method}`, terms)
     return (await response.json()) as Reply
   } catch (cause) {
     const { code } = cause as { code?: string }

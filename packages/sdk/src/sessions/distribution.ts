@@ -70,6 +70,8 @@ export interface SessionReport {
   readonly threads: readonly string[]
   /** The pools whose messages the session takes. Default: none. */
   readonly pools?: readonly PoolId[]
+  /** Whether the session takes only messages of pools. */
+  readonly isForPools?: boolean
 }
 
 export interface DistributionPorts {
@@ -109,6 +111,7 @@ interface ConnectedSession {
   credit: number
   status: Status
   pools: ReadonlySet<PoolId>
+  readonly isForPools: boolean
   readonly held: Set<MailId>
   recalls: number
   /** Ascends with each message that a session is given. */
@@ -153,10 +156,11 @@ export class MailDistribution {
   }
 
   /** Call when a session has connected, also when it connects again. */
-  joined({ label, credit, status, claims, threads, pools = [] }: SessionReport, nowMs: Millis): void {
+  joined(report: SessionReport, nowMs: Millis): void {
+    const { label, credit, status, claims, threads, pools = [], isForPools = false } = report
     this.#remove(label, nowMs)
     const given = { held: new Set<MailId>(), recalls: 0, lastGiven: ++this.#lastNo }
-    this.#sessions.set(label, { credit, status, pools: new Set(pools), ...given })
+    this.#sessions.set(label, { credit, status, pools: new Set(pools), isForPools, ...given })
     this.#awaited.delete(label)
     for (const thread of threads) this.#noteThread(thread, label)
     for (const claim of claims) this.#claimed(label, claim, nowMs)
@@ -238,6 +242,16 @@ export class MailDistribution {
   isInUse(mailbox: string): boolean {
     const isHeld = [...this.#mail.values()].some(({ id, place }) => place !== 'waiting' && mailboxOf(id) === mailbox)
     return isHeld || [...this.#outcomes.keys()].some((id) => mailboxOf(id) === mailbox)
+  }
+
+  /** Whether a session takes messages that were not sent to a pool. */
+  get isMailWanted(): boolean {
+    return [...this.#sessions.values()].some(({ isForPools }) => !isForPools)
+  }
+
+  /** Whether a session holds a message that this host was pushed. */
+  get isAnyHeld(): boolean {
+    return [...this.#mail.values()].some(({ place, facts }) => place !== 'waiting' && facts !== null)
   }
 
   /** Gives no messages of these mailboxes until `resume`. */
@@ -388,7 +402,8 @@ const isAvailable = ({ status }: ConnectedSession, priority: Priority): boolean 
 
 const isOfPool = ({ pool }: MailFacts): boolean => pool !== null && pool !== undefined
 
-const takes = ({ pools }: ConnectedSession, facts: MailFacts): boolean => !isOfPool(facts) || pools.has(facts.pool!)
+const takes = ({ pools, isForPools }: ConnectedSession, facts: MailFacts): boolean =>
+  isOfPool(facts) ? pools.has(facts.pool!) : !isForPools
 
 const isFree = (session: ConnectedSession, facts: MailFacts): boolean =>
   hasRoom(session) && isAvailable(session, facts.priority) && takes(session, facts)

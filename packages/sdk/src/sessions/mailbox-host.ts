@@ -41,6 +41,11 @@ import { type CertifiedSlot, isLinked, linkedSessions } from './session-slots.ts
 export interface MailboxHostOptions {
   readonly folder: string
   readonly passphrase?: string | undefined
+  /**
+   * Whether the peers have no credit, because this session takes only messages of pools. Such a host gives way to a
+   * session that takes others.
+   */
+  readonly isForPools: boolean
   /** Opens the peer of an unnamed session whose process is gone. */
   readonly openSlotPeer: (slot: CertifiedSlot, store: PeerStore) => Promise<Peer>
   /** Opens the member's peer on its store. */
@@ -212,6 +217,13 @@ export class MailboxHost {
     this.#distribution.joined(report, clockMs())
     this.#confirmStored()
     this.#updateStatus()
+    this.#giveWay()
+  }
+
+  /** A pool gives a message that is held at the end of the connection to another member, so it is finished first. */
+  #giveWay(): void {
+    const { isMailWanted, isAnyHeld } = this.#distribution
+    if (this.#parts.options.isForPools && isMailWanted && !isAnyHeld) void this.#end(null)
   }
 
   /** Confirms the outcomes that a former host has stored. */
@@ -341,6 +353,7 @@ export class MailboxHost {
     for (const name of awaited) if (!(await isLinked(this.#parts.options.folder, name))) this.#left(name)
     if (this.#isStopping) return
     this.#distribution.tick(clockMs())
+    this.#giveWay()
     if (this.#isScanDue()) void this.#idleSlots.scan().catch(() => undefined) // the folder may have been removed
     this.#timer = setTimeout(() => void this.#tick(), awaited.length > 0 ? REPORTS_EVERY_MS : TICK_EVERY_MS)
   }

@@ -31,6 +31,8 @@ export interface MemberMailboxPorts {
   readonly credit: number
   /** Whether the application marks messages as read. */
   readonly marksRead: boolean
+  /** Whether the session takes only messages of pools. */
+  readonly isForPools: boolean
   /** Makes this process the host; null if another process is. */
   readonly startHost: () => Promise<MailboxHost | null>
   readonly deliver: (message: Message) => void
@@ -66,6 +68,8 @@ interface Answer {
 /** The pauses between attempts to find a host grow within these limits. */
 const SEARCH_PAUSE_MS: Millis = 40
 const SEARCH_PAUSE_MAX_MS: Millis = 1_000
+/** The number of attempts to find a host, about 2 s, for which a session gives way to the others. */
+const GIVING_WAY_MISSES = 8
 /** The pauses between attempts to be the host after a failure. */
 const HOST_PAUSE_MS: Millis = 1_000
 const HOST_PAUSE_MAX_MS: Millis = 60_000
@@ -93,6 +97,7 @@ export class MemberMailbox implements MessageActions {
   /** The version of the host; 0 before its welcome. */
   #hostVersion = 0
   #host: MailboxHost | null = null
+  #wasLinked = false
   #hostFailures = 0
   #hostAgainAtMs: Millis = 0
   #running: Promise<void> | null = null
@@ -246,7 +251,7 @@ export class MemberMailbox implements MessageActions {
     for (let misses = 0; !signal.aborted; misses++) {
       const isLinked = await this.#linkOnce()
       if (isLinked) misses = 0
-      if (isLinked || signal.aborted || (await this.#becomesHost())) continue
+      if (isLinked || signal.aborted || (this.#mayHost(misses) && (await this.#becomesHost()))) continue
       const pauseMs = Math.min(SEARCH_PAUSE_MAX_MS, SEARCH_PAUSE_MS * 1.5 ** misses)
       // random, because several sessions may have tried at once
       await delay(pauseMs * (0.5 + Math.random()), undefined, { signal }).catch(() => undefined)
@@ -267,6 +272,11 @@ export class MemberMailbox implements MessageActions {
     for (const { reject } of this.#receipts.values()) reject(unreported())
     this.#receipts.clear()
     return true
+  }
+
+  /** A session that takes only messages of pools lets the others be the host. */
+  #mayHost(misses: number): boolean {
+    return !this.#ports.isForPools || !this.#wasLinked || misses >= GIVING_WAY_MISSES
   }
 
   async #becomesHost(): Promise<boolean> {
@@ -297,9 +307,10 @@ export class MemberMailbox implements MessageActions {
   #joined(link: HostLink): void {
     this.#link = link
     const { label, credit } = this.#ports
+    this.#wasLinked = true
     const claims = [...this.#openClaims(), ...this.#endedClaims()]
     const report = { label, credit, status: this.#status, claims, threads: [...this.#threads], pools: this.#pools }
-    link.send({ type: 'hello', version: LINK_VERSION, ...report })
+    link.send({ type: 'hello', version: LINK_VERSION, ...report, isForPools: this.#ports.isForPools })
   }
 
   *#openClaims(): Iterable<MailClaim> {
@@ -346,6 +357,8 @@ export class MemberMailbox implements MessageActions {
     endInMailbox(message, (reply) => this.#endWith(reply, held))
     this.#held.set(id, held)
     this.#byMessage.set(message, held)
+    // Another version of the host gives this session all messages. It asks for unread ones, and gets them at the end.
+    if (this.#ports.isForPools && !message.pool) return
     this.#noteThread(message.thread)
     this.#ports.deliver(message)
   }

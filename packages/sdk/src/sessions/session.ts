@@ -65,6 +65,11 @@ export interface SessionOptions
    * member that the session is given at a time. Default: 32.
    */
   readonly credit?: number
+  /**
+   * Which messages the session is given. `pools`: only those of the pools that it takes. Its own mail then waits until
+   * another process opens the session. Default: `all`.
+   */
+  readonly takes?: 'all' | 'pools'
   /** Encrypts the key file of a new session, and decrypts that of an existing one. Default: key files are unencrypted. */
   readonly passphrase?: string
   /**
@@ -127,6 +132,10 @@ export async function openSession(options: SessionOptions): Promise<MemberSessio
 /** The member's mail waits at the broker beyond this number of messages. */
 const MEMBER_CREDIT = 256
 const SESSION_CREDIT = 32
+/** The messages stay with the broker. */
+const NO_CREDIT = { credit: 0 }
+
+const isForPools = ({ takes }: SessionOptions): boolean => takes === 'pools'
 
 interface SlotPeerParts {
   readonly slot: CertifiedSlot
@@ -137,7 +146,7 @@ interface SlotPeerParts {
 /** Opens the peer of a session, for the session or for the host. */
 function openSlotPeer({ slot, store, onEvent }: SlotPeerParts, options: SessionOptions): Promise<Peer> {
   const { identity, formerBoxKeys } = slot.keys
-  const { credit = SESSION_CREDIT } = options
+  const { credit = SESSION_CREDIT } = isForPools(options) ? NO_CREDIT : options
   return openPeer({ ...placeOf(options), identity, formerBoxKeys, credit, store, ...(onEvent && { onEvent }) })
 }
 
@@ -172,6 +181,7 @@ interface MailboxParts {
 function memberMailboxOf({ slot, path, peer, incoming, options }: MailboxParts): MemberMailbox {
   const { tell } = portsOf(peer)
   return new MemberMailbox({
+    isForPools: isForPools(options),
     ...{ path, label: slot.name, credit: options.credit ?? SESSION_CREDIT, marksRead: options.readWhen === 'marked' },
     startHost: () => startMailboxHost(hostOptionsOf(options)),
     deliver: (message) => incoming.deliver(message),
@@ -187,8 +197,9 @@ function memberMailboxOf({ slot, path, peer, incoming, options }: MailboxParts):
 
 function hostOptionsOf(options: SessionOptions): MailboxHostOptions {
   const { folder, passphrase, onMemberEvent, onHost } = options
-  const credit = MEMBER_CREDIT
+  const { credit } = isForPools(options) ? NO_CREDIT : { credit: MEMBER_CREDIT }
   return {
+    isForPools: isForPools(options),
     folder,
     passphrase,
     openSlotPeer: (slot, store) => openIdlePeer({ slot, store }, options),
