@@ -114,7 +114,6 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'name_taken',
     'key_taken',
     'key_file_exists',
-    'profile_in_use',
     'session_in_use',
     'profile_joined',
     'profile_exists',

@@ -1,4 +1,5 @@
 /** Tests jobs of pools and requests to several peers, on the command line and for agents. */
+import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -29,6 +30,23 @@ test('a worker takes one job, and a job that fails goes back to the pool', async
   expect((await replying).code).toBe(0)
   const { text } = jsonOf(await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob']))
   expect(text).toBe('not a job')
+})
+
+test('a worker takes jobs beside other commands of its profile, and leaves the other messages to them', async () => {
+  const take = () => machine.start(['pool', 'take', 'workers', '--profile', 'carol', '--json'])
+  await machine.run(['send', 'carol', 'not a job'])
+  const first = take()
+  const socket = join(machine.environment.SEALPOST_HOME!, 'carol/sessions/host.sock')
+  await expect.poll(() => existsSync(socket), { timeout: 60_000 }).toBe(true)
+  const listener = machine.start(['listen', '--profile', 'carol', '--json'])
+  await listener.until('it has the message', ({ stdout }) => stdout.includes('not a job'))
+  for (const text of ['three', 'four']) await machine.run(['pool', 'send', 'workers', text])
+  const texts = (await Promise.all([first.ended(), take().ended()])).map((taken) => jsonOf(taken).text)
+  expect(texts.sort()).toEqual(['four', 'three'])
+  await machine.run(['send', 'carol', 'the last one'])
+  await listener.until('it has the message', ({ stdout }) => stdout.includes('the last one'))
+  await listener.interrupt()
+  expect(jsonLinesOf(listener).map(({ text }) => text)).toEqual(['not a job', 'the last one'])
 })
 
 test('an agent sends to several peers, sends files of one folder, and works on one job at a time', async () => {

@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Message, PresenceEntry } from '@sealpost/sdk'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { failureOf, jsonLinesOf, Machine, type Running, runHere } from './cli.ts'
+import { failureOf, jsonLinesOf, jsonOf, letIn, Machine, type Running, runHere } from './cli.ts'
+import { Agent } from './mcp.ts'
 import { crashWorkers, isClean, keyOf, newMember } from './work-crash.ts'
 
 const EXAMPLE = join(import.meta.dirname, '../../../../docs/examples/work-agent.sh')
@@ -197,6 +198,89 @@ describe('a worker that ends', () => {
     expect(report.turns).toBeGreaterThanOrEqual(12)
     expect(report.workersKilled).toBeGreaterThan(0)
   }, 240_000)
+})
+
+describe('several workers of a profile', () => {
+  beforeAll(() => letIn(machine, 'erin'))
+
+  /** An agent that waits until the file exists, unless its turn is resumed. */
+  const waiting = (name: string, go: string) =>
+    script(
+      name,
+      `echo begun >&2; [ -n "$SEALPOST_TURN_RESUMED" ] || while [ ! -e ${go} ]; do sleep 0.05; done; echo "$(cat) $1"`,
+    )
+  const hasBegun = ({ stderr }: { readonly stderr: string }) => stderr.includes('begun')
+
+  test('share the messages to the member, and each has an address', async () => {
+    const go = join(machine.folder, 'go-share')
+    const agent = await waiting('share.sh', go)
+    const reviewer = await work(['--as', 'reviewer', '--', agent, 'by the reviewer'], {}, 'erin')
+    const other = await work(['--', agent, 'by the other'], {}, 'erin')
+    await using mcp = await Agent.start(machine, ['--profile', 'erin'])
+    await using sender = await newMember(machine, 'sender to workers')
+    const key = await keyOf(machine, 'erin')
+    const replies: Message[] = []
+    const two = Promise.withResolvers<void>()
+    sender.onMessage((message) => {
+      if (replies.push(message) === 2) two.resolve()
+    })
+    // The MCP server gets a message first, because it is given the next one after the others.
+    for (let i = 0; i < 3; i++) await sender.send(key, `message ${i}`, { thread: `${i}`.padStart(32, '0') })
+    for (const worker of [reviewer, other]) await worker.until('its turn begins', hasBegun)
+    await writeFile(go, '')
+    await two.promise
+    expect(replies.map((reply) => reply.sender)).toEqual([key, key])
+    expect(replies.map((reply) => reply.text().replace(/message \d/, '')).sort()).toEqual([
+      ' by the other\n',
+      ' by the reviewer\n',
+    ])
+    expect((await mcp.readOne()).text).toMatch(/^message \d$/)
+    expect((await machine.run(['request', 'erin/reviewer', 'you?'])).stdout).toBe('you? by the reviewer\n')
+    for (const worker of [reviewer, other]) expect((await worker.interrupt()).code).toBe(130)
+    expect(reviewer.stderr).toContain('working as erin/reviewer;')
+  })
+
+  test('report the turn of one that is killed, and resume it once', async () => {
+    const agent = await waiting('killed.sh', join(machine.folder, 'never'))
+    const options = ['--after-cut', 'resume', '--', agent]
+    const workers = [await work(options, {}, 'erin'), await work(options, {}, 'erin')]
+    const asked = machine.start(['request', 'erin', 'please', '--timeout', '100s', '--json'])
+    const [killed, survivor] = await Promise.race(
+      [workers, workers.toReversed()].map(async ([first, second]) => {
+        await first!.until('the turn begins', hasBegun)
+        return [first!, second!] as const
+      }),
+    )
+    killed.child.kill('SIGKILL')
+    expect(jsonOf(await asked.ended())).toMatchObject({ text: 'please \n', name: 'erin' })
+    await survivor.interrupt()
+    expect(jsonLinesOf(survivor)).toMatchObject([
+      { outcome: 'cut', attempt: 1, next: 'resume' },
+      { outcome: 'replied', attempt: 2, isResumed: true },
+    ])
+  })
+
+  test('report the turn of a named one, whose message waits for the next process of this name', async () => {
+    const agent = await waiting('named.sh', join(machine.folder, 'never'))
+    const named = await work(['--as', 'builder', '--', agent], {}, 'erin')
+    const other = await work(['--', 'cat'], {}, 'erin')
+    const asked = machine.start(['request', 'erin/builder', 'please', '--timeout', '100s'])
+    await named.until('the turn begins', hasBegun)
+    named.child.kill('SIGKILL')
+    await other.until('it reports the turn', ({ stdout }) => stdout.includes('"cut"'))
+    const next = await work(['--as', 'builder', '--count', '1', '--', agent], {}, 'erin')
+    expect((await asked.ended()).stderr).toContain('The agent was interrupted')
+    expect((await next.ended()).stderr).toContain('rejected (turn_cut)')
+    await other.interrupt()
+    expect([...jsonLinesOf(next), ...jsonLinesOf(other)]).toMatchObject([{ outcome: 'cut', attempt: 1 }])
+  })
+
+  test('of which one claims a name that another has is refused', async () => {
+    const named = await work(['--as', 'reviewer', '--', 'cat'], {}, 'erin')
+    const second = await machine.run(['work', '--as', 'Reviewer', '--profile', 'erin', '--json', '--', 'cat'])
+    expect(failureOf(second)).toEqual([5, 'session_in_use'])
+    await named.interrupt()
+  })
 })
 
 describe('a budget', () => {
