@@ -61,7 +61,7 @@ const ENROL_EVERY_MS = 1_000
 
 export interface PeerSessionOptions
   extends MemberPeerOptions,
-    Pick<SessionOptions, 'readWhen' | 'takes' | 'onWithdrawn' | 'wrapStore'> {
+    Pick<SessionOptions, 'readWhen' | 'sharesUnread' | 'takes' | 'onWithdrawn' | 'wrapStore'> {
   /** The name that the session keeps across restarts. Default: `baseLabel` and a number. */
   readonly as?: string | undefined
   /** Default: the name of this host. */

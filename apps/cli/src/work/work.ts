@@ -121,8 +121,8 @@ async function work(shell: Shell, options: WorkCommandOptions, words: readonly s
   const folder = join(shell.profile.folder, 'work')
   let worker: Worker | null = null
   const onWithdrawn = (message: Message) => worker?.withdraw(message)
-  const terms = { as: options.as, credit, maxAgeSeconds: options.maxAge, readWhen: 'marked', onWithdrawn } as const
-  await using session = await openSession(shell, terms)
+  const terms = { as: options.as, credit, maxAgeSeconds: options.maxAge, sharesUnread: true, onWithdrawn }
+  await using session = await openSession(shell, { ...terms, readWhen: 'marked' })
   await using journal = await TurnJournal.open(folder)
   await abortable(new PoolHolds(shell, session.session).joinAll(pool, concurrency * batch), shell.signal)
   shell.output.info(`working as ${session.name}; press Ctrl-C to end`)

@@ -63,6 +63,36 @@ describe('a message to the member', () => {
     expect(taken()).toEqual(['a gets 1'])
   })
 
+  test('that a busy session has not read goes to one that holds none, if the session shares them', () => {
+    const { host, joins, arrives, taken } = distribution()
+    joins('a', { credit: 4, sharesUnread: true })
+    for (const id of ['1', '2', '3']) arrives(id)
+    host.read('a', '1')
+    joins('b', { credit: 4, sharesUnread: true })
+    taken()
+    host.tick(1_000)
+    expect(taken()).toEqual(['a returns 2'])
+    host.released('a', '2', 1_000)
+    expect(taken()).toEqual(['b gets 2'])
+    host.tick(2_000)
+    joins('c', { credit: 4 })
+    host.tick(3_000)
+    expect(taken()).toEqual(['a returns 3'])
+  })
+
+  test('goes to a session for pools only if it was sent to one of them', () => {
+    const { host, joins, arrives, taken } = distribution()
+    const pool = 'c'.repeat(64) as PoolId
+    joins('a', { isForPools: true, pools: [pool] })
+    arrives('1')
+    arrives('2', { pool })
+    expect(taken()).toEqual(['a gets 2'])
+    expect([host.isMailWanted, host.isAnyHeld]).toEqual([false, true])
+    joins('b')
+    expect(taken()).toEqual(['b gets 1'])
+    expect(host.isMailWanted).toBe(true)
+  })
+
   test('of a pool goes only to a session that takes the pool, and back to the pool without one', () => {
     const { host, joins, arrives, taken } = distribution()
     const pool = 'c'.repeat(64) as PoolId

@@ -72,6 +72,8 @@ export interface SessionReport {
   readonly pools?: readonly PoolId[]
   /** Whether the session takes only messages of pools. */
   readonly isForPools?: boolean
+  /** Whether an unread message goes to a session that holds none, if this one holds others. */
+  readonly sharesUnread?: boolean
 }
 
 export interface DistributionPorts {
@@ -112,6 +114,7 @@ interface ConnectedSession {
   status: Status
   pools: ReadonlySet<PoolId>
   readonly isForPools: boolean
+  readonly sharesUnread: boolean
   readonly held: Set<MailId>
   recalls: number
   /** Ascends with each message that a session is given. */
@@ -157,10 +160,10 @@ export class MailDistribution {
 
   /** Call when a session has connected, also when it connects again. */
   joined(report: SessionReport, nowMs: Millis): void {
-    const { label, credit, status, claims, threads, pools = [], isForPools = false } = report
+    const { label, credit, status, claims, threads, pools = [], isForPools = false, sharesUnread = false } = report
     this.#remove(label, nowMs)
     const given = { held: new Set<MailId>(), recalls: 0, lastGiven: ++this.#lastNo }
-    this.#sessions.set(label, { credit, status, pools: new Set(pools), isForPools, ...given })
+    this.#sessions.set(label, { credit, status, pools: new Set(pools), isForPools, sharesUnread, ...given })
     this.#awaited.delete(label)
     for (const thread of threads) this.#noteThread(thread, label)
     for (const claim of claims) this.#claimed(label, claim, nowMs)
@@ -278,6 +281,19 @@ export class MailDistribution {
     this.assign(nowMs)
     for (const entry of this.#mail.values())
       if (isUnread(entry) && nowMs >= entry.sinceMs + UNREAD_MS && this.#hasOther(entry)) this.#recall(entry)
+    this.#share()
+  }
+
+  /** Asks for as many unread messages of busy sessions as there are sessions without any. */
+  #share(): void {
+    let spare = [...this.#sessions.values()].filter(({ held }) => held.size === 0).length
+    for (const entry of this.#mail.values()) {
+      const session = this.#sessions.get(entry.label ?? '')
+      const isShared = isUnread(entry) && session?.sharesUnread && session.held.size > 1
+      if (spare <= 0 || !isShared || !this.#hasIdle(entry)) continue
+      this.#recall(entry)
+      spare -= 1
+    }
   }
 
   /** The status of the member: that of its most available session. Null without a session. */
@@ -378,6 +394,11 @@ export class MailDistribution {
   /** Returns whether another session is free for a message that its session has not read. */
   #hasOther({ label, facts }: MailEntry): boolean {
     return [...this.#sessions].some(([other, session]) => other !== label && isFree(session, facts!))
+  }
+
+  #hasIdle({ label, facts }: MailEntry): boolean {
+    const isIdle = (session: ConnectedSession) => session.held.size === 0 && isFree(session, facts!)
+    return [...this.#sessions].some(([other, session]) => other !== label && isIdle(session))
   }
 
   #noteThread(thread: string, label: string): void {

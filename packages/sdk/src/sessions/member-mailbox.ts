@@ -33,6 +33,8 @@ export interface MemberMailboxPorts {
   readonly marksRead: boolean
   /** Whether the session takes only messages of pools. */
   readonly isForPools: boolean
+  /** Whether unread messages go to a session that holds none, if this one holds others. */
+  readonly sharesUnread: boolean
   /** Makes this process the host; null if another process is. */
   readonly startHost: () => Promise<MailboxHost | null>
   readonly deliver: (message: Message) => void
@@ -306,11 +308,11 @@ export class MemberMailbox implements MessageActions {
 
   #joined(link: HostLink): void {
     this.#link = link
-    const { label, credit } = this.#ports
+    const { label, credit, isForPools, sharesUnread } = this.#ports
     this.#wasLinked = true
     const claims = [...this.#openClaims(), ...this.#endedClaims()]
     const report = { label, credit, status: this.#status, claims, threads: [...this.#threads], pools: this.#pools }
-    link.send({ type: 'hello', version: LINK_VERSION, ...report, isForPools: this.#ports.isForPools })
+    link.send({ type: 'hello', version: LINK_VERSION, ...report, isForPools, sharesUnread })
   }
 
   *#openClaims(): Iterable<MailClaim> {

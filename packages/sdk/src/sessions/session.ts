@@ -66,6 +66,11 @@ export interface SessionOptions
    */
   readonly credit?: number
   /**
+   * Whether an unread message of the member goes to a session that holds none as soon as this session holds others, for
+   * an application that works on one message at a time. Default: after 30 seconds, like that of any session.
+   */
+  readonly sharesUnread?: boolean
+  /**
    * Which messages the session is given. `pools`: only those of the pools that it takes. Its own mail then waits until
    * another process opens the session. Default: `all`.
    */
@@ -182,6 +187,7 @@ function memberMailboxOf({ slot, path, peer, incoming, options }: MailboxParts):
   const { tell } = portsOf(peer)
   return new MemberMailbox({
     isForPools: isForPools(options),
+    sharesUnread: options.sharesUnread ?? false,
     ...{ path, label: slot.name, credit: options.credit ?? SESSION_CREDIT, marksRead: options.readWhen === 'marked' },
     startHost: () => startMailboxHost(hostOptionsOf(options)),
     deliver: (message) => incoming.deliver(message),
