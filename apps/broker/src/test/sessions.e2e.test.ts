@@ -21,9 +21,8 @@ class SessionProcess {
   #text = ''
   readonly #read: Promise<void>
 
-  constructor(words: readonly string[], env: Readonly<Record<string, string>>) {
+  constructor(...words: string[]) {
     this.#child = Bun.spawn([process.execPath, PROGRAM, ...words], {
-      env: { ...process.env, ...env },
       stdin: 'ignore',
       stdout: 'pipe',
       stderr: 'inherit',
@@ -87,11 +86,7 @@ class SessionProfile implements AsyncDisposable {
   }
 
   start(...words: string[]): SessionProcess {
-    return this.startWith({}, ...words)
-  }
-
-  startWith(env: Readonly<Record<string, string>>, ...words: string[]): SessionProcess {
-    const started = new SessionProcess([this.#keyFile, this.folder, ...words], env)
+    const started = new SessionProcess(this.#keyFile, this.folder, ...words)
     this.started.push(started)
     return started
   }
@@ -219,7 +214,7 @@ test.each(['unstored', 'unconfirmed'])(
     const { profile, sender, member, isQueueEmpty } = given
     const replies: Message[] = []
     sender.onMessage((message) => void replies.push(message))
-    const host = profile.startWith({ SESSION_DIES: dies, SESSION_CREDIT: '0' })
+    const host = profile.start(`dies=${dies}`, 'credit=0')
     await until('it is the host', () => host.told('hosts').length === 1)
     const session = await profile.open()
     const heard: string[] = []
@@ -244,7 +239,7 @@ test.each(['unstored', 'unconfirmed'])(
 test('a session replies itself if the host is an older version', async () => {
   await using given = await meeting()
   const { profile, sender, member, isQueueEmpty } = given
-  const host = profile.startWith({ SESSION_VERSION: '1', SESSION_CREDIT: '0' })
+  const host = profile.start('version=1', 'credit=0')
   await until('it is the host', () => host.told('hosts').length === 1)
   const session = await profile.open()
   session.onMessage(async (message) => {

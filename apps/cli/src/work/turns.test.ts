@@ -10,7 +10,7 @@ const MINUTE_MS = 60_000
 const HOUR_MS = 60 * MINUTE_MS
 
 const message = (more: Partial<TurnMessage> = {}): TurnMessage => ({
-  ...{ id: 'a 1', sender: ALICE, hops: 0, isError: false, isRedriven: false },
+  ...{ id: 'a 1', thread: 't', sender: ALICE, hops: 0, isError: false, isRedriven: false },
   ...more,
 })
 const limits = (more: Partial<TurnLimits> = {}): TurnLimits => ({
@@ -64,6 +64,8 @@ describe('a message', () => {
     const turns = turnsOf(begun('1'), failed('1', NOW_MS, true))
     expect(decide(turns)).toMatchObject({ do: 'reject', reason: 'turn_cut' })
     expect(decide(turns, { canResume: true })).toEqual({ do: 'start', attempt: 2, isResumed: true })
+    const elsewhere = decide(turns, { canResume: true }, { thread: 't as reviewer' })
+    expect(elsewhere).toMatchObject({ do: 'reject', reason: 'turn_cut' })
   })
 
   test('whose turns are cut again and again is rejected after the last attempt', () => {

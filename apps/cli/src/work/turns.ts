@@ -93,6 +93,8 @@ type MessageState =
   | { readonly name: 'done'; readonly reason: string | null }
 
 interface MessageRecord {
+  /** The thread of the last turn. Records of earlier versions have none. */
+  readonly thread?: string | undefined
   readonly attempts: number
   readonly atMs: Millis
   readonly state: MessageState
@@ -183,7 +185,8 @@ export class Turns {
     // A snapshot may already contain a turn whose record follows it.
     this.#spent = this.#spent.filter((spent) => spent.turn !== turn && spent.atMs > atMs - DAY_MS)
     this.#spent.push({ turn, sender, atMs, endedAtMs: null, cost })
-    for (const id of record.messages) this.#messages.set(id, { attempts: attempt, atMs, state: { name: 'running' } })
+    const message: MessageRecord = { thread: record.thread, attempts: attempt, atMs, state: { name: 'running' } }
+    for (const id of record.messages) this.#messages.set(id, message)
   }
 
   #converse({ thread, conversation, atMs }: Extract<TurnRecord, { kind: 'conversed' }>): void {
@@ -210,7 +213,8 @@ export class Turns {
   }
 
   #mark(id: string, state: MessageState, atMs: Millis): void {
-    this.#messages.set(id, { attempts: this.#messages.get(id)?.attempts ?? 0, atMs, state })
+    const { thread, attempts = 0 } = this.#messages.get(id) ?? {}
+    this.#messages.set(id, { thread, attempts, atMs, state })
   }
 
   /** Forgets everything. */
@@ -308,6 +312,7 @@ export interface TurnLimits {
 /** The facts about a message on which a decision depends. */
 export interface TurnMessage {
   readonly id: string
+  readonly thread: string
   readonly sender: PeerKey
   readonly hops: number
   readonly isError: boolean
@@ -352,7 +357,8 @@ export function nextStep(
   if (state?.name === 'replied') return { do: 'deliver', reply: state.reply }
   if (message.isError) return { do: 'settle', why: 'it reports that a request failed' }
   if (message.hops >= limits.hopsMax) return rejection('too_many_hops', null)
-  if (state?.name === 'failed' && state.isCut && !limits.canResume) return cut(state.why)
+  const isElsewhere = record?.thread !== undefined && record.thread !== message.thread // a worker with another name
+  if (state?.name === 'failed' && state.isCut && (!limits.canResume || isElsewhere)) return cut(state.why)
   if (state?.name === 'failed' && attempts >= limits.attemptsMax) return failedTooOften(attempts, state.why)
   const renewsAtMs = budgetRenewsAtMs(turns, limits.budget, { sender: message.sender, nowMs, waiting })
   if (renewsAtMs > nowMs) return overBudget(renewsAtMs, limits)

@@ -68,6 +68,7 @@ export class Worker {
       session.failed.catch((error) => this.#end(error))
       await this.#receive()
     } finally {
+      this.#end(COUNTED) // the watch ends
       process.off('exit', kill)
     }
   }
@@ -193,7 +194,8 @@ export class Worker {
   #next({ message, id }: WorkItem): TurnStep {
     const { journal, limits } = this.#options
     const { user: sender, hops, isError, isRedriven } = message
-    const facts: TurnMessage = { id, sender, hops, isError, isRedriven }
+    const thread = this.#threadOf(message)
+    const facts: TurnMessage = { id, thread, sender, hops, isError, isRedriven }
     const nowMs = Date.now()
     const isWaiting = (other: DeferredMessage) => other.sender === sender && other.untilMs > nowMs
     const waiting = [...this.#deferred.values()].filter(isWaiting).length

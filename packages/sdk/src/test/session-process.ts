@@ -1,12 +1,12 @@
 /**
  * Runs a session as a separate program that end-to-end tests can kill. It reports events as lines of JSON
  * (`SessionTold`).
- *     bun session-process.ts KEY-FILE FOLDER [NAME]
+ *     bun session-process.ts KEY-FILE FOLDER [NAME] [SETTING=VALUE...]
  *
  * The handler settles each message after some turns of the event loop. It never ends for the text `stuck`. It replies to
- * a text that begins with `ask`. `SESSION_CREDIT` is the credit. `SESSION_DIES` kills the process when it is the host and
- * has received a reply: `unstored` before it stores the reply, `unconfirmed` before it confirms that. `SESSION_VERSION` is
- * the version of the link that the host reports.
+ * a text that begins with `ask`. The settings are `credit`, `version` (the version of the link that the host reports) and
+ * `dies`, which kills the host that receives a reply: `unstored` before it stores the reply, `unconfirmed` before it
+ * confirms that.
  */
 import { writeSync } from 'node:fs'
 import { Socket } from 'node:net'
@@ -28,9 +28,12 @@ function tell(told: SessionTold): void {
   writeSync(1, `${JSON.stringify(told)}\n`)
 }
 
-const { SESSION_CREDIT = '4', SESSION_DIES, SESSION_VERSION } = process.env
-if (SESSION_DIES !== undefined) dieAtReply(SESSION_DIES)
-if (SESSION_VERSION !== undefined) reportVersion(SESSION_VERSION)
+const [keyFile, folder, ...words] = process.argv.slice(2) as [string, string, ...string[]]
+const as = words.find((word) => !word.includes('='))
+const setting = (name: string) => words.find((word) => word.startsWith(`${name}=`))?.slice(name.length + 1)
+const [dies, version] = [setting('dies'), setting('version')]
+if (dies !== undefined) dieAtReply(dies)
+if (version !== undefined) reportVersion(version)
 
 /** Kills this process with the first confirmation, or with the first reply that it receives. */
 function dieAtReply(when: string): void {
@@ -52,14 +55,11 @@ function reportVersion(version: string): void {
   const { write } = Socket.prototype
   Socket.prototype.write = function (this: Socket, ...[bytes, ...args]: Parameters<typeof write>) {
     const isWelcome = String(bytes).includes('"type":"welcome"')
-    return write.apply(this, [
-      isWelcome ? String(bytes).replace(/"version":\d+/, `"version":${version}`) : bytes,
-      ...args,
-    ])
+    const changed = isWelcome ? String(bytes).replace(/"version":\d+/, `"version":${version}`) : bytes
+    return write.apply(this, [changed, ...args])
   } as typeof write
 }
 
-const [keyFile, folder, as] = process.argv.slice(2) as [string, string, string | undefined]
 const { contents } = await readKeyFile(keyFile)
 if (contents.kind !== 'peer' || !contents.enrolment) throw new Error('a key file of an enrolled peer is needed')
 const { authority, ...enrolment } = contents.enrolment
@@ -70,7 +70,7 @@ const session = await openSession({
     folder,
     member: { identity: contents.identity },
     baseLabel: 'slot',
-    credit: Number(SESSION_CREDIT),
+    credit: Number(setting('credit') ?? 4),
   },
   ...(as !== undefined && { as }),
   onHost: () => {
