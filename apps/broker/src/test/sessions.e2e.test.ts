@@ -5,7 +5,7 @@ import { createDeviceInvite } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { connect, generateIdentity, type Message } from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
-import { settleWithReply } from '@sealpost/sdk/replies'
+import { rejectWithReply, settleWithReply } from '@sealpost/sdk/replies'
 import { type MemberSession, openSession, type SessionOptions } from '@sealpost/sdk/sessions'
 import { usersOf } from '@sealpost/sdk/users'
 import type { PeerKey } from '@sealpost/std'
@@ -235,6 +235,22 @@ test.each(['unstored', 'unconfirmed'])(
     ])
   },
 )
+
+test('a reply that is refused leaves the message open, and an ended message gets none', async () => {
+  await using given = await meeting()
+  const { profile, sender, member, isQueueEmpty } = given
+  const session = await profile.open()
+  const codes: unknown[] = []
+  session.onMessage(async (message) => {
+    codes.push(await codeOf(settleWithReply(session.peer, message, new Uint8Array(2 ** 20))))
+    codes.push(await codeOf(rejectWithReply(session.peer, message, 'bad', 'error', { isAutomatic: true })))
+    message.settle()
+    codes.push(await codeOf(settleWithReply(session.peer, message, 'late')))
+  })
+  await sender.send(member, 'question', { noAutoReply: true })
+  await until('the queue is empty', isQueueEmpty)
+  expect(codes).toEqual(['body_too_large', 'no_auto_reply', 'message_ended'])
+})
 
 test('a session replies itself if the host is an older version', async () => {
   await using given = await meeting()

@@ -2,6 +2,7 @@
  * Replies to a message and ends it in one store write: `@sealpost/sdk/replies`. A process that dies before the write
  * leaves the message in the queue and sends nothing. A process that dies after it leaves both to the next process.
  */
+import { BODY_BYTES_MAX } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { type OutgoingMessage, type OutgoingTerms, postTermsOf } from '../outbox/lane.ts'
@@ -65,9 +66,13 @@ export function endInMailbox(message: Message, end: MailboxEnd): void {
 async function endWithReply(peer: Peer, message: Message, reply: FinalReply): Promise<Enqueued> {
   if (message.state !== 'open') throw messageEnded()
   termsOf(message, reply, message.sender) // throws if the options are invalid
+  if (reply.body.length > BODY_BYTES_MAX) throw tooLarge()
   const end = mailboxEnds.get(message)
   return end ? end(reply) : enqueuedBy((reports) => endInStore(peer, message, { ...reply, reports }))
 }
+
+const tooLarge = (): SealpostError =>
+  new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`)
 
 /** @internal */
 export const messageEnded = (): SealpostError =>
