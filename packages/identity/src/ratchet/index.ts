@@ -1,0 +1,22 @@
+/** Exports ratchets: forward secrecy between two peers. Await `ready()` of this package first. */
+export type { AgreementRefusal, RatchetScope, RatchetSuite } from './agreement.ts'
+export {
+  type OneTimePrekey,
+  type PrekeyBundle,
+  type PrekeyStatement,
+  Prekeys,
+  type PrekeyVerdict,
+  readPrekeyStatement,
+  type SpentPrekey,
+} from './prekeys.ts'
+export {
+  Ratchet,
+  type RatchetNews,
+  type RatchetOpening,
+  type RatchetParties,
+  type RatchetPlace,
+  type RatchetRecord,
+  type RatchetRefusal,
+} from './ratchet.ts'
+export { type RatchetCrypto, sodiumRatchetCrypto } from './ratchet-crypto.ts'
+export { isRatcheted, RATCHET_OVERHEAD_BYTES } from './ratchet-header.ts'

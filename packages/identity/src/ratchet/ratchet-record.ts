@@ -1,0 +1,93 @@
+/** Encodes the state of a ratchet session for a store. The bytes are secret and not encrypted. */
+import { assert, fromHex, toHex } from '@sealpost/std'
+import { concatBytes, type FieldReader, lengthPrefixed, u16, u32, u64 } from '../byte-fields.ts'
+import { KEY_BYTES } from './ratchet-crypto.ts'
+import type { OfferedKey, ReceivingChain, SessionState } from './ratchet-session.ts'
+
+const NOTHING = new Uint8Array(0)
+/** Stands for null where a length is expected. */
+const UNKNOWN = 0xffffffff
+
+/** Encodes everything but the sending chain, which no other process may continue. */
+export function encodeSession(state: SessionState): Uint8Array {
+  const { spent, parent } = state
+  return concatBytes([
+    ...[fromHex(state.sessionId), u64(state.atMs), u16(state.isInitiator ? 1 : 0), state.binding, state.headerKey],
+    lengthPrefixed(state.initiation ?? NOTHING),
+    ...(spent ? [u16(1), u32(spent.prekeyId), u32(spent.oneTimeId)] : [u16(0)]),
+    ...[u32(state.lastChain), u32(state.lastLength), u32(state.highest), u32(state.highestParent)],
+    ...(parent ? [u16(1), u32(parent.chain), parent.publicKey, parent.base, u32(parent.nextFork)] : [u16(0)]),
+    ...list(state.offers, encodeOffer),
+    ...list(state.receiving, encodeChain),
+    ...list(state.unseen, ({ length, sinceMs }) => [u32(length ?? UNKNOWN), u64(sinceMs)]),
+    ...list(state.closed, ({ tag, length }) => [fromHex(tag), u32(length)]),
+    ...[u32(state.goneBelow), u32(state.gone.length)],
+    ...state.gone.flatMap(({ chain, from, to }) => [u32(chain), u32(from), u32(to)]),
+  ])
+}
+
+function list<Value>(values: ReadonlyMap<number, Value>, encode: (value: Value) => Uint8Array[]): Uint8Array[] {
+  return [u32(values.size), ...[...values].flatMap(([number, value]) => [u32(number), ...encode(value)])]
+}
+
+function encodeOffer({ secretKey, base, nextFork, seeds }: OfferedKey): Uint8Array[] {
+  return [secretKey, base, u32(nextFork), ...list(seeds, (seed) => [seed])]
+}
+
+function encodeChain({ publicKey, key, next, keys, touchedMs }: ReceivingChain): Uint8Array[] {
+  const head = [publicKey, lengthPrefixed(key ?? NOTHING), u32(next), u64(touchedMs)]
+  return [...head, ...list(keys, (known) => [u16(known.isOpened ? 1 : 0), known.key])]
+}
+
+/** Reads what `encodeSession` wrote. Check that the reader is at its end afterwards. */
+export function decodeSession(fields: FieldReader): SessionState {
+  const key = () => fields.take(KEY_BYTES).slice()
+  const sessionId = toHex(fields.take(8))
+  const head = { sessionId, atMs: fields.u64(), isInitiator: fields.u16() === 1, binding: key(), headerKey: key() }
+  const initiation = optional(fields.prefixed())
+  const spent = fields.u16() === 1 ? { prekeyId: fields.u32(), oneTimeId: fields.u32(), sessionId } : null
+  const numbers = { lastChain: fields.u32(), lastLength: fields.u32(), highest: fields.u32() }
+  const highestParent = fields.u32()
+  const hasParent = fields.u16() === 1
+  const parent = hasParent ? { chain: fields.u32(), publicKey: key(), base: key(), nextFork: fields.u32() } : null
+  const offers = map(fields, () => ({
+    ...{ secretKey: key(), base: key(), nextFork: fields.u32() },
+    seeds: map(fields, key),
+  }))
+  const receiving = map(fields, () => decodeChain(fields))
+  const unseen = map(fields, () => {
+    const length = fields.u32()
+    return { length: length === UNKNOWN ? null : length, sinceMs: fields.u64() }
+  })
+  const closed = map(fields, () => ({ tag: toHex(fields.take(4)), length: fields.u32() }))
+  const goneBelow = fields.u32()
+  const gone = Array.from({ length: fields.u32() }, () => ({
+    ...{ chain: fields.u32(), from: fields.u32(), to: fields.u32() },
+  }))
+  const seen = { highestParent, receiving, unseen, closed, gone, goneBelow }
+  return { ...head, initiation, spent, ...numbers, sending: null, parent, offers, ...seen }
+}
+
+function decodeChain(fields: FieldReader): ReceivingChain {
+  const key = () => fields.take(KEY_BYTES).slice()
+  const publicKey = key()
+  const chainKey = optional(fields.prefixed())
+  const [next, touchedMs] = [fields.u32(), fields.u64()]
+  const keys = map(fields, () => ({ isOpened: fields.u16() === 1, key: key() }))
+  return { publicKey, key: chainKey, next, keys, touchedMs }
+}
+
+function map<Value>(fields: FieldReader, decode: () => Value): Map<number, Value> {
+  const count = fields.u32()
+  const values = new Map<number, Value>()
+  for (let i = 0; i < count; i++) {
+    const number = fields.u32()
+    assert(!values.has(number), 'a number occurs once in a record')
+    values.set(number, decode())
+  }
+  return values
+}
+
+function optional(bytes: Uint8Array): Uint8Array | null {
+  return bytes.length === 0 ? null : bytes.slice()
+}
