@@ -7,7 +7,17 @@
  * nothing), then the peer's signature over the context `sealpost-prekey/1` and these fields.
  */
 import { assert, fromHex, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
-import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32, u64 } from '../byte-fields.ts'
+import {
+  concatBytes,
+  context,
+  FieldReader,
+  isUnsigned,
+  lengthPrefixed,
+  readU32,
+  u16,
+  u32,
+  u64,
+} from '../byte-fields.ts'
 import { type Identity, SIGNATURE_BYTES, sign, verify } from '../keys/keys.ts'
 import {
   KEM_KEY_BYTES,
@@ -22,7 +32,7 @@ import {
 export interface PrekeyStatement {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
-  /** Ascends from 1; shared with the one-time prekeys. */
+  /** Random, and not 0. */
   readonly id: number
   /** The epoch of the box key that an agreement with this prekey uses. */
   readonly boxEpoch: number
@@ -58,7 +68,6 @@ export interface SpentPrekey {
 
 const CONTEXT = context('sealpost-prekey/1')
 const FORMAT = 1
-const ID_MAX = 0xffffffff
 
 interface SignedPrekey {
   readonly id: number
@@ -81,7 +90,6 @@ export class Prekeys {
   readonly #oneTime = new Map<number, KeyPair>()
   /** The sessions that use a one-time prekey and are not stored yet. */
   readonly #inUse = new Map<number, string>()
-  #lastId = 0
 
   /** The number of one-time prekeys that no stored session has used. Publish more when it is low. */
   get oneTimeCount(): number {
@@ -107,7 +115,7 @@ export class Prekeys {
     const keepUntilMs = Number.MAX_SAFE_INTEGER
     for (const former of this.#signed.values())
       former.keepUntilMs = Math.min(former.keepUntilMs, terms.nowMs + terms.keepFormerMs)
-    const id = this.#nextId()
+    const id = this.#newId(crypto)
     const keys = newKeyPair(crypto)
     const kem = terms.hasKem ? kemKeyPair(crypto) : null
     const boxEpoch = identity.box.epoch
@@ -121,7 +129,7 @@ export class Prekeys {
 
   addOneTime(crypto: RatchetCrypto, count: number): OneTimePrekey[] {
     return Array.from({ length: count }, () => {
-      const id = this.#nextId()
+      const id = this.#newId(crypto)
       const keys = newKeyPair(crypto)
       this.#oneTime.set(id, keys)
       return { id, publicKey: keys.publicKey }
@@ -181,7 +189,7 @@ export class Prekeys {
     const oneTime = [...this.#oneTime].map(([id, { publicKey, secretKey }]) =>
       concatBytes([u32(id), publicKey, secretKey]),
     )
-    const counts = [u16(FORMAT), u32(this.#lastId), u32(signed.length), u32(oneTime.length)]
+    const counts = [u16(FORMAT), u32(signed.length), u32(oneTime.length)]
     return concatBytes([...counts, ...signed, ...oneTime])
   }
 
@@ -190,7 +198,6 @@ export class Prekeys {
     const fields = new FieldReader(bytes)
     assert(fields.u16() === FORMAT, 'the prekeys have a known format')
     const prekeys = new Prekeys()
-    prekeys.#lastId = fields.u32()
     const [signedCount, oneTimeCount] = [fields.u32(), fields.u32()]
     for (let i = 0; i < signedCount; i++) {
       const signed = readSigned(fields)
@@ -201,10 +208,12 @@ export class Prekeys {
     return prekeys
   }
 
-  #nextId(): number {
-    assert(this.#lastId < ID_MAX, 'a prekey has an id of 32 bits')
-    this.#lastId += 1
-    return this.#lastId
+  /** Returns a random id, because a restored store would give the next number to a second key. */
+  #newId(crypto: RatchetCrypto): number {
+    for (;;) {
+      const id = readU32(crypto.random(4), 0)
+      if (id !== 0 && !this.#signed.has(id) && !this.#oneTime.has(id)) return id
+    }
   }
 }
 

@@ -68,13 +68,15 @@ const FORMAT = 1
 const SESSIONS_MAX = 8
 /** The minimum time between two resets that nothing proves. */
 const RESET_PAUSE_MS = 60_000
+/** A session without a reply is replaced after this time, before the peer deletes the prekey. */
+const UNANSWERED_MS_MAX = 30 * 86_400_000
 /** How far the time of an agreement that does not open may be in the future. */
 const SKEW_MS_MAX = 86_400_000
 
 /**
  * @example
  * const ratchet = new Ratchet({ meshId, priority: 1 })
- * if (ratchet.needsAgreement) ratchet.agree({ own, peer }, { statement, oneTime }, nowMs)
+ * if (ratchet.needsAgreement(nowMs)) ratchet.agree({ own, peer }, { statement, oneTime }, nowMs)
  * const bytes = ratchet.seal(text, nowMs)
  * // Store `bytes` and `ratchet.export()` in one batch. Then send `bytes`, and resend the same bytes.
  */
@@ -95,9 +97,10 @@ export class Ratchet {
     this.#crypto = crypto
   }
 
-  /** Whether `agree` must be called before `seal`. */
-  get needsAgreement(): boolean {
-    return this.#current === null
+  /** Returns whether `agree` must be called before `seal`. */
+  needsAgreement(nowMs: number): boolean {
+    const current = this.#current
+    return !current || (current.isInitiator && current.initiation !== null && nowMs - current.atMs > UNANSWERED_MS_MAX)
   }
 
   /** Whether the peer has to learn of a reset: send a message soon, even an empty one. */
@@ -120,7 +123,7 @@ export class Ratchet {
     bundle: { statement: PrekeyStatement; oneTime: PrekeyBundle['oneTime'] },
     nowMs: number,
   ): RatchetNews[] {
-    const terms = { atMs: Math.max(nowMs, this.#agreedAtMs + 1), isReset: this.#isResetOwed }
+    const terms = { atMs: Math.max(nowMs, this.#agreedAtMs + 1), isReset: this.owesReset }
     const result = initiate(this.#crypto, { own, peer, scope: this.#scope }, bundle, terms)
     if (!result.ok) throw new OperatingError(result.code, 'The keys of this peer can not begin a ratchet.')
     this.#isResetOwed = false
@@ -186,7 +189,10 @@ export class Ratchet {
     if (!opened.ok) return { ok: false, code: 'does_not_open', news: [] }
     prekeys.reserve(agreement.spent)
     this.#add(session)
-    if (this.#isPreferred(session, agreement.isReset)) this.#current = session
+    if (this.#isPreferred(session, agreement.isReset)) {
+      this.#current = session
+      this.#isResetOwed = false
+    }
     const { chain, number } = message.header
     const news: RatchetNews[] = ['ratchet_agreed']
     if (agreement.isLastResort) news.push('ratchet_last_resort')
@@ -215,7 +221,8 @@ export class Ratchet {
    */
   #isPreferred(session: SessionState, isReset: boolean): boolean {
     const current = this.#current
-    if (!current || (isReset && !current.initiation)) return true
+    if (!current) return isReset || !this.#isResetOwed // otherwise, the peer would not learn of the reset
+    if (isReset && !current.initiation) return true
     if (session.atMs !== current.atMs) return session.atMs > current.atMs
     return session.sessionId < current.sessionId
   }

@@ -40,7 +40,7 @@ function deliver(from: Side, to: Side, said: string, nowMs: number): Uint8Array 
 }
 
 const robbed = ({ own, ratchet, prekeys }: Side, other: Side) =>
-  new RatchetThief({ own, peer: correspondent(other.own), scope: SCOPE, ratchet, prekeys })
+  new RatchetThief({ own, peer: correspondent(other.own), scope: SCOPE, ratchet, prekeys, crypto: sodiumRatchetCrypto })
 
 test('a thief of all keys and memory of either peer opens none of 10,000 settled messages', () => {
   const { alice, bob } = pair()

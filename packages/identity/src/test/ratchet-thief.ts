@@ -8,7 +8,7 @@ import type { Identity } from '../keys/keys.ts'
 import { accept, type RatchetScope } from '../ratchet/agreement.ts'
 import { Prekeys } from '../ratchet/prekeys.ts'
 import type { Ratchet } from '../ratchet/ratchet.ts'
-import { sodiumRatchetCrypto as crypto, stepBase, stepChain, stepRoot } from '../ratchet/ratchet-crypto.ts'
+import { type RatchetCrypto, stepBase, stepChain, stepRoot } from '../ratchet/ratchet-crypto.ts'
 import { type RatchetMessage, readMessage } from '../ratchet/ratchet-header.ts'
 import { CHAIN_MAX, type OfferedKey, type SessionState, sessionOfResponder } from '../ratchet/ratchet-session.ts'
 
@@ -18,6 +18,7 @@ export interface Loot {
   readonly scope: RatchetScope
   readonly ratchet: Ratchet
   readonly prekeys: Prekeys
+  readonly crypto: RatchetCrypto
 }
 
 export class RatchetThief {
@@ -26,9 +27,11 @@ export class RatchetThief {
   readonly #scope: RatchetScope
   readonly #sessions: ReadonlyMap<string, SessionState>
   readonly #prekeys: Prekeys
+  readonly #crypto: RatchetCrypto
 
   /** Copies the loot, which its owner continues to use. */
-  constructor({ own, peer, scope, ratchet, prekeys }: Loot) {
+  constructor({ own, peer, scope, ratchet, prekeys, crypto }: Loot) {
+    this.#crypto = crypto
     this.#own = own
     this.#peer = peer
     this.#scope = scope
@@ -43,9 +46,9 @@ export class RatchetThief {
     const known = this.#sessions.get(message.header.sessionId)
     const again = message.initiation && this.#agreeAgain(message.initiation)
     for (const state of [known, again]) {
-      for (const key of state ? keysFor(state, message) : []) {
+      for (const key of state ? keysFor(this.#crypto, state, message) : []) {
         const data = concatBytes([state!.binding, message.headerBytes])
-        const text = crypto.open(message.sealed, key, message.nonce, data)
+        const text = this.#crypto.open(message.sealed, key, message.nonce, data)
         if (text) return text
       }
     }
@@ -54,13 +57,13 @@ export class RatchetThief {
 
   #agreeAgain(initiation: Uint8Array): SessionState | null {
     const parties = { own: this.#own, ownBoxes: [this.#own.box], peers: [this.#peer], scope: this.#scope }
-    const result = accept(crypto, parties, this.#prekeys, initiation)
+    const result = accept(this.#crypto, parties, this.#prekeys, initiation)
     return result.ok ? sessionOfResponder(result.agreement) : null
   }
 }
 
 /** Yields each message key that the state leads to, in both directions. */
-function* keysFor(state: SessionState, { header }: RatchetMessage): Generator<Uint8Array> {
+function* keysFor(crypto: RatchetCrypto, state: SessionState, { header }: RatchetMessage): Generator<Uint8Array> {
   const { chain, number, parent, fork, key: publicKey } = header
   const receiving = state.receiving.get(chain)
   const retained = receiving?.keys.get(number)
@@ -69,17 +72,18 @@ function* keysFor(state: SessionState, { header }: RatchetMessage): Generator<Ui
   if (state.sending && chain === state.lastChain && number >= state.lastLength)
     yield keyAt(state.sending.key, number - state.lastLength)
   const offer = state.offers.get(parent)
-  if (offer) yield* keysOfStep(offer, fork, { number, secretKey: offer.secretKey, publicKey })
+  if (offer) yield* keysOfStep(crypto, offer, fork, { number, secretKey: offer.secretKey, publicKey })
   const own = state.offers.get(chain)
   if (own && state.parent?.chain === parent) {
     const target = { ...state.parent, seeds: new Map<number, Uint8Array>() }
-    yield* keysOfStep(target, fork, { number, secretKey: own.secretKey, publicKey: state.parent.publicKey })
+    yield* keysOfStep(crypto, target, fork, { number, secretKey: own.secretKey, publicKey: state.parent.publicKey })
   }
 }
 
 type Forks = Pick<OfferedKey, 'base' | 'nextFork' | 'seeds'>
 
 function* keysOfStep(
+  crypto: RatchetCrypto,
   { base, nextFork, seeds }: Forks,
   fork: number,
   step: { number: number; secretKey: Uint8Array; publicKey: Uint8Array },
