@@ -4,7 +4,7 @@
  * (https://signal.org/docs/specifications/pqxdh/). The secret of X3DH is bound to a transcript that names the mesh, the
  * priority, both peers, and every key that was used.
  *
- * Initiation: u8 suite, u8 flags (1: reset), u32 prekey id, u32 one-time id (0: last resort), u32 box epoch of the
+ * Initiation: u8 suite, u32 prekey id, u32 one-time id (0: last resort), u32 box epoch of the
  * initiator, u64 atMs, ephemeral key 32, and for suite 2 the ML-KEM-768 ciphertext of 1,088 bytes.
  */
 import { fromHex, type MeshId, type Millis, toHex } from '@sealpost/std'
@@ -51,8 +51,6 @@ export interface Agreement {
   readonly sessionId: string
   readonly suite: RatchetSuite
   readonly isLastResort: boolean
-  /** Whether the initiator lost its former session, or refused messages of it. */
-  readonly isReset: boolean
   readonly atMs: Millis
   readonly root: Uint8Array
   readonly binding: Uint8Array
@@ -86,8 +84,7 @@ type Outcome<Value> =
   | { readonly ok: true; readonly agreement: Value }
   | { readonly ok: false; readonly code: AgreementRefusal }
 
-const INITIATION_BYTES = 54
-const FLAG_RESET = 1
+const INITIATION_BYTES = 53
 const INFO = utf8('sealpost-x3dh/1')
 const CONTEXT = context('sealpost-agreement/1')
 const PADDING = new Uint8Array(KEY_BYTES).fill(0xff)
@@ -95,7 +92,6 @@ const NOTHING = new Uint8Array(0)
 
 interface Initiation {
   readonly suite: RatchetSuite
-  readonly isReset: boolean
   readonly prekeyId: number
   readonly oneTimeId: number
   readonly boxEpoch: number
@@ -121,7 +117,7 @@ export function initiate(
   crypto: RatchetCrypto,
   parties: { own: Identity; peer: Correspondent; scope: RatchetScope },
   bundle: { statement: PrekeyStatement; oneTime: PrekeyBundle['oneTime'] },
-  terms: { atMs: Millis; isReset: boolean },
+  atMs: Millis,
 ): Outcome<InitiatedAgreement> {
   const { own, peer, scope } = parties
   const { statement, oneTime } = bundle
@@ -139,11 +135,10 @@ export function initiate(
   if (!secret) return { ok: false, code: 'key_unusable' }
   const initiation: Initiation = {
     suite: kem ? 2 : 1,
-    isReset: terms.isReset,
     prekeyId: statement.id,
     oneTimeId: oneTime?.id ?? 0,
     boxEpoch: own.box.epoch,
-    atMs: terms.atMs,
+    atMs,
     ephemeralKey: ephemeral.publicKey,
     kemText: kem?.text ?? NOTHING,
   }
@@ -209,9 +204,9 @@ function bind(secret: Uint8Array, kemSecret: Uint8Array, initiation: Initiation,
   secret.fill(0)
   kemSecret.fill(0)
   const sessionId = toHex(hash256(concatBytes([CONTEXT, transcript])).subarray(0, 8))
-  const { suite, isReset, atMs, prekeyId, oneTimeId } = initiation
+  const { suite, atMs, prekeyId, oneTimeId } = initiation
   return {
-    ...{ sessionId, suite, isReset, atMs, root, binding },
+    ...{ sessionId, suite, atMs, root, binding },
     isLastResort: oneTimeId === 0,
     headerKey: headerKeyOf(root),
     initiation: initiationBytes(initiation),
@@ -237,7 +232,7 @@ function transcriptOf(initiation: Initiation, { scope, initiator, responder, pre
 
 function initiationBytes(initiation: Initiation): Uint8Array {
   return concatBytes([
-    Uint8Array.of(initiation.suite, initiation.isReset ? FLAG_RESET : 0),
+    Uint8Array.of(initiation.suite),
     u32(initiation.prekeyId),
     u32(initiation.oneTimeId),
     u32(initiation.boxEpoch),
@@ -256,16 +251,16 @@ export function initiationLength(bytes: Uint8Array): number | null {
 
 /** Returns the time that an initiation names, which nothing proves before it is accepted. */
 export function initiationTime(bytes: Uint8Array): Millis {
-  return readU64(bytes, 14)
+  return readU64(bytes, 13)
 }
 
 function readInitiation(bytes: Uint8Array): Initiation | null {
   if (initiationLength(bytes) !== bytes.length) return null
   const fields = new FieldReader(bytes)
-  const [suite, flags] = fields.take(2) as unknown as [RatchetSuite, number]
+  const [suite] = fields.take(1) as unknown as [RatchetSuite]
   const [prekeyId, oneTimeId, boxEpoch, atMs] = [fields.u32(), fields.u32(), fields.u32(), fields.u64()]
-  if (flags > FLAG_RESET || !isUnsigned(atMs, Number.MAX_SAFE_INTEGER)) return null
+  if (!isUnsigned(atMs, Number.MAX_SAFE_INTEGER)) return null
   const ephemeralKey = fields.take(KEY_BYTES).slice()
   const kemText = fields.take(suite === 2 ? KEM_CIPHERTEXT_BYTES : 0).slice()
-  return { suite, isReset: flags === FLAG_RESET, prekeyId, oneTimeId, boxEpoch, atMs, ephemeralKey, kemText }
+  return { suite, prekeyId, oneTimeId, boxEpoch, atMs, ephemeralKey, kemText }
 }

@@ -4,7 +4,7 @@
  *     4 flags u8        45 chain u32        57 number u32    69 mac 16
  *     5 session id 8    49 parent u32       61 previous u32  85 [initiation], nonce 24, ciphertext and tag
  *
- * Flag 1: the initiation of the session follows the header. The MAC covers every other byte of the message.
+ * Flag 1: the initiation of the session follows the header. Flag 2: the sender has reset. The MAC covers every other byte of the message.
  */
 import { fromHex, toHex } from '@sealpost/std'
 import { copyBytes, readU32, writeU32 } from '../byte-fields.ts'
@@ -27,6 +27,8 @@ export interface RatchetHeader {
   readonly previous: number
   /** The highest chain of the recipient that the sender has opened. */
   readonly ack: number
+  /** Whether the sender lost its former session, or refused messages of it. */
+  readonly isReset: boolean
 }
 
 /** A message, split. */
@@ -44,6 +46,7 @@ export interface RatchetMessage {
 
 const MAGIC = 0x53505231
 const FLAG_INITIATION = 1
+const FLAG_RESET = 2
 const MAC_AT = 69
 const HEADER_BYTES = MAC_AT + MAC_BYTES
 /** The bytes that a ratchet adds to a text, without an initiation. */
@@ -52,7 +55,7 @@ export const RATCHET_OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
 export function encodeHeader(header: RatchetHeader, hasInitiation: boolean): Uint8Array {
   const bytes = new Uint8Array(MAC_AT)
   writeU32(bytes, 0, MAGIC)
-  bytes[4] = hasInitiation ? FLAG_INITIATION : 0
+  bytes[4] = (hasInitiation ? FLAG_INITIATION : 0) | (header.isReset ? FLAG_RESET : 0)
   bytes.set(fromHex(header.sessionId), 5)
   bytes.set(header.key, 13)
   const { chain, parent, fork, number, previous, ack } = header
@@ -62,8 +65,13 @@ export function encodeHeader(header: RatchetHeader, hasInitiation: boolean): Uin
 
 /** Returns null unless the bytes have the form of a ratcheted message. */
 export function readMessage(bytes: Uint8Array): RatchetMessage | null {
-  if (bytes.length < RATCHET_OVERHEAD_BYTES || readU32(bytes, 0) !== MAGIC || bytes[4]! > FLAG_INITIATION) return null
-  const hasInitiation = bytes[4] === FLAG_INITIATION
+  if (
+    bytes.length < RATCHET_OVERHEAD_BYTES ||
+    readU32(bytes, 0) !== MAGIC ||
+    bytes[4]! > (FLAG_INITIATION | FLAG_RESET)
+  )
+    return null
+  const hasInitiation = (bytes[4]! & FLAG_INITIATION) !== 0
   const length = hasInitiation ? initiationLength(bytes.subarray(HEADER_BYTES)) : 0
   if (length === null || bytes.length < RATCHET_OVERHEAD_BYTES + length) return null
   const [chain, parent, fork, number, previous, ack] = [45, 49, 53, 57, 61, 65].map((at) => readU32(bytes, at))
@@ -73,6 +81,7 @@ export function readMessage(bytes: Uint8Array): RatchetMessage | null {
     header: {
       ...{ sessionId: toHex(bytes.subarray(5, 13)), key: copyBytes(bytes, 13, 32), chain: chain!, parent: parent! },
       ...{ fork: fork!, number: number!, previous: previous!, ack: ack! },
+      isReset: (bytes[4]! & FLAG_RESET) !== 0,
     },
     headerBytes: bytes.subarray(0, MAC_AT),
     mac: bytes.subarray(MAC_AT, HEADER_BYTES),

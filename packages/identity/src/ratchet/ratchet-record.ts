@@ -16,6 +16,7 @@ export function encodeSession(state: SessionState): Uint8Array {
     lengthPrefixed(state.initiation ?? NOTHING),
     ...(spent ? [u16(1), u32(spent.prekeyId), u32(spent.oneTimeId)] : [u16(0)]),
     ...[u32(state.lastChain), u32(state.lastLength), u32(state.highest), u32(state.highestParent)],
+    u16(state.isResetHeard ? 1 : 0),
     ...(parent ? [u16(1), u32(parent.chain), parent.publicKey, parent.base, u32(parent.nextFork)] : [u16(0)]),
     ...list(state.offers, encodeOffer),
     ...list(state.receiving, encodeChain),
@@ -48,6 +49,7 @@ export function decodeSession(fields: FieldReader): SessionState {
   const spent = fields.u16() === 1 ? { prekeyId: fields.u32(), oneTimeId: fields.u32(), sessionId } : null
   const numbers = { lastChain: fields.u32(), lastLength: fields.u32(), highest: fields.u32() }
   const highestParent = fields.u32()
+  const isResetHeard = fields.u16() === 1
   const hasParent = fields.u16() === 1
   const parent = hasParent ? { chain: fields.u32(), publicKey: key(), base: key(), nextFork: fields.u32() } : null
   const offers = map(fields, () => ({
@@ -64,7 +66,7 @@ export function decodeSession(fields: FieldReader): SessionState {
   const gone = Array.from({ length: fields.u32() }, () => ({
     ...{ chain: fields.u32(), from: fields.u32(), to: fields.u32() },
   }))
-  const seen = { highestParent, receiving, unseen, closed, gone, goneBelow }
+  const seen = { highestParent, isResetHeard, receiving, unseen, closed, gone, goneBelow }
   return { ...head, initiation, spent, ...numbers, sending: null, parent, offers, ...seen }
 }
 

@@ -89,6 +89,8 @@ export interface SessionState {
   gone: readonly GoneRange[]
   /** Ranges up to this chain were dropped from `gone`. */
   goneBelow: number
+  /** Whether the peer's reset was reported. */
+  isResetHeard: boolean
 }
 
 export interface GoneRange {
@@ -129,7 +131,7 @@ function sessionOf(agreement: Agreement, isInitiator: boolean): SessionState {
     spent: isInitiator ? null : agreement.spent,
     ...{ lastChain: 0, lastLength: 0, sending: null, parent: null, offers: new Map() },
     ...{ highest: 0, highestParent: 0, receiving: new Map(), unseen: new Map(), closed: new Map() },
-    ...{ gone: [], goneBelow: 0 },
+    ...{ gone: [], goneBelow: 0, isResetHeard: false },
   }
 }
 
@@ -138,12 +140,12 @@ export function sealInSession(
   crypto: RatchetCrypto,
   state: SessionState,
   text: Uint8Array,
-  nowMs: number,
+  { nowMs, isReset }: { nowMs: number; isReset: boolean },
 ): Uint8Array | null {
   if (needsChain(state, nowMs) && !beginChain(crypto, state, nowMs)) return null
   const sending = state.sending!
   const { publicKey: key, parent, fork, previous } = sending
-  const position = { chain: state.lastChain, number: state.lastLength, previous, ack: state.highest }
+  const position = { chain: state.lastChain, number: state.lastLength, previous, ack: state.highest, isReset }
   const header = encodeHeader({ sessionId: state.sessionId, key, parent, fork, ...position }, state.initiation !== null)
   const { next, out: messageKey } = stepChain(sending.key)
   sending.key.fill(0)

@@ -31,10 +31,10 @@ export interface RatchetPlace extends Position {
 
 /**
  * What an agreement or a message shows, for the application's log. `ratchet_agreed`: a session began.
- * `ratchet_last_resort`: it began without a one-time prekey. `ratchet_reset`: one side was restored or lost its state; the
- * next message begins another session, or the peer's has.
+ * `ratchet_last_resort`: it began without a one-time prekey. `ratchet_reset`: one side was restored or lost its state, so
+ * the next message begins another session. `ratchet_peer_reset`: the peer has noticed that.
  */
-export type RatchetNews = 'ratchet_agreed' | 'ratchet_last_resort' | 'ratchet_reset'
+export type RatchetNews = 'ratchet_agreed' | 'ratchet_last_resort' | 'ratchet_reset' | 'ratchet_peer_reset'
 
 /** `malformed`: not a ratcheted message. */
 export type RatchetRefusal = SessionRefusal | AgreementRefusal | 'malformed'
@@ -86,8 +86,10 @@ export class Ratchet {
   /** In the order in which they began. */
   readonly #sessions = new Map<string, SessionState>()
   #current: SessionState | null = null
-  /** Whether the next agreement must report a reset. */
+  /** Whether the peer has to learn of a reset of this side. */
   #isResetOwed = false
+  /** The chain in which this process first reported the reset. */
+  #resetSentIn: Pick<RatchetPlace, 'sessionId' | 'chain'> | null = null
   #resetAtMs = 0
   /** The newest time of an agreement that this side knows, so that its next one is newer. */
   #agreedAtMs = 0
@@ -103,9 +105,9 @@ export class Ratchet {
     return !current || (current.isInitiator && current.initiation !== null && nowMs - current.atMs > UNANSWERED_MS_MAX)
   }
 
-  /** Whether the peer has to learn of a reset: send a message soon, even an empty one. */
+  /** Whether the peer has not confirmed that it has learned of a reset. Send it a message soon, even an empty one. */
   get owesReset(): boolean {
-    return this.#isResetOwed || (this.#current?.initiation?.[1] ?? 0) !== 0
+    return this.#isResetOwed
   }
 
   /** The state for tests and simulators, which play the thief. @internal */
@@ -123,10 +125,9 @@ export class Ratchet {
     bundle: { statement: PrekeyStatement; oneTime: PrekeyBundle['oneTime'] },
     nowMs: number,
   ): RatchetNews[] {
-    const terms = { atMs: Math.max(nowMs, this.#agreedAtMs + 1), isReset: this.owesReset }
-    const result = initiate(this.#crypto, { own, peer, scope: this.#scope }, bundle, terms)
+    const atMs = Math.max(nowMs, this.#agreedAtMs + 1)
+    const result = initiate(this.#crypto, { own, peer, scope: this.#scope }, bundle, atMs)
     if (!result.ok) throw new OperatingError(result.code, 'The keys of this peer can not begin a ratchet.')
-    this.#isResetOwed = false
     this.#current = this.#add(sessionOfInitiator(result.agreement))
     return result.agreement.isLastResort ? ['ratchet_agreed', 'ratchet_last_resort'] : ['ratchet_agreed']
   }
@@ -134,8 +135,11 @@ export class Ratchet {
   /** Seals a text. Store the bytes and `export()` in one batch before the first send. */
   seal(text: Uint8Array, nowMs: number): Uint8Array {
     assert(this.#current, 'a ratchet has a session before it seals')
-    const bytes = sealInSession(this.#crypto, this.#current, text, nowMs)
+    const { sessionId } = this.#current
+    const bytes = sealInSession(this.#crypto, this.#current, text, { nowMs, isReset: this.#isResetOwed })
     if (!bytes) throw new OperatingError('key_unusable', 'The ratchet key of this peer can not be used.')
+    if (this.#isResetOwed && this.#resetSentIn?.sessionId !== sessionId)
+      this.#resetSentIn = { sessionId, chain: this.#current.lastChain }
     return bytes
   }
 
@@ -164,6 +168,7 @@ export class Ratchet {
   reset(nowMs: number): void {
     this.#current = null
     this.#isResetOwed = true
+    this.#resetSentIn = null
     this.#resetAtMs = nowMs
   }
 
@@ -174,6 +179,7 @@ export class Ratchet {
     const isReset = isLost && session === this.#current
     if (isReset) this.reset(nowMs)
     const news: RatchetNews[] = isReset ? ['ratchet_reset'] : []
+    if (result.ok) news.push(...this.#newsOf(session, message))
     if (!result.ok) return { ok: false, code: result.code, news }
     return { ok: true, text: result.text, place: { sessionId: session.sessionId, chain, number }, news }
   }
@@ -189,15 +195,24 @@ export class Ratchet {
     if (!opened.ok) return { ok: false, code: 'does_not_open', news: [] }
     prekeys.reserve(agreement.spent)
     this.#add(session)
-    if (this.#isPreferred(session, agreement.isReset)) {
-      this.#current = session
-      this.#isResetOwed = false
-    }
+    if (this.#isPreferred(session, message.header.isReset)) this.#current = session
     const { chain, number } = message.header
     const news: RatchetNews[] = ['ratchet_agreed']
     if (agreement.isLastResort) news.push('ratchet_last_resort')
-    if (agreement.isReset) news.push('ratchet_reset')
+    news.push(...this.#newsOf(session, message))
     return { ok: true, text: opened.text, place: { sessionId: session.sessionId, chain, number }, news }
+  }
+
+  /** Notes what an opened message shows about resets of both sides. */
+  #newsOf(session: SessionState, { header }: RatchetMessage): RatchetNews[] {
+    const sent = this.#resetSentIn
+    if (sent && sent.sessionId === session.sessionId && header.ack >= sent.chain) {
+      this.#isResetOwed = false
+      this.#resetSentIn = null
+    }
+    if (!header.isReset || session.isResetHeard) return []
+    session.isResetHeard = true
+    return ['ratchet_peer_reset']
   }
 
   /** If the prekey is gone, this side may have lost its store. The peer learns that from a newer agreement. */
@@ -221,8 +236,7 @@ export class Ratchet {
    */
   #isPreferred(session: SessionState, isReset: boolean): boolean {
     const current = this.#current
-    if (!current) return isReset || !this.#isResetOwed // otherwise, the peer would not learn of the reset
-    if (isReset && !current.initiation) return true
+    if (!current || (isReset && !current.initiation)) return true
     if (session.atMs !== current.atMs) return session.atMs > current.atMs
     return session.sessionId < current.sessionId
   }

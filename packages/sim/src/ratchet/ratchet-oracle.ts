@@ -111,14 +111,13 @@ export class RatchetOracle {
 
   news(peer: number, lane: number, sessionId: string | null, news: readonly RatchetNews[]): void {
     for (const name of news) this.mark(`news: ${name}`)
-    if (news.includes('ratchet_reset')) this.#noteReset(peer, lane, news.includes('ratchet_agreed'))
+    if (news.includes('ratchet_reset')) this.#detectedReset(peer, lane)
+    if (news.includes('ratchet_peer_reset')) this.#owedResets.delete(`${1 - peer} ${lane}`)
     if (news.includes('ratchet_last_resort') && sessionId) this.#lastResorts.add(sessionId)
   }
 
-  #noteReset(peer: number, lane: number, isLearned: boolean): void {
-    const [own, other] = [`${peer} ${lane}`, `${1 - peer} ${lane}`]
-    if (this.#owedResets.delete(other) || isLearned) this.#owedResets.delete(own)
-    else if (!this.#twins.has(peer)) this.#owedResets.add(own)
+  #detectedReset(peer: number, lane: number): void {
+    if (!this.#twins.has(peer)) this.#owedResets.add(`${peer} ${lane}`)
   }
 
   /** `loot`: what memory and store contain, by lane. */
