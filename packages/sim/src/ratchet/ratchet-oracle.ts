@@ -131,6 +131,15 @@ export class RatchetOracle {
     this.#theft = { victim, chains, thieves: loot.map((of) => new RatchetThief(of)), settled, no: this.#no }
   }
 
+  /** After a theft and several round trips, both sides must use keys that the thief does not have. */
+  judgeHealing(isLast: (post: Posted) => boolean): void {
+    const theft = this.#theft
+    if (!theft) return
+    const isStolen = (post: Posted) => isLast(post) && post.no > theft.no && !isHealed(post, theft)
+    if ([...this.posted.values()].some(isStolen)) this.violated('theft: round trips do not heal')
+    else this.mark('theft: healed')
+  }
+
   /** Judges the world once nothing is under way. */
   end(): void {
     for (const post of this.posted.values()) this.#judge(post)

@@ -19,7 +19,9 @@ const MESH = 'a0'.repeat(16) as MeshId
 const START_MS = 1_767_225_600_000
 const DAY_MS = 86_400_000
 const STEPS = 70
-const ROUNDS_MAX = 8
+const ROUNDS_MAX = 10
+/** The number of rounds without a refusal after which all keys have changed. */
+const HEALTHY_ROUNDS = 4
 
 interface RatchetPlan extends ProcessChances {
   readonly isReal: boolean
@@ -219,15 +221,19 @@ class RatchetWorld {
     this.oracle.violated('liveness: the queue does not become empty')
   }
 
-  /** After the faults, every lane must work again in both directions, within a few rounds. */
+  /** After the faults, every lane must work again in both directions, within a few rounds, and heal after a theft. */
   #probe(): void {
+    let healthy = 0
     for (let round = 0; round < ROUNDS_MAX; round++) {
       this.#nowMs += 61_000
       const before = this.#refusedCount()
       for (const side of this.#sides)
-        for (let lane = 0; lane < LANES; lane++) this.#guarded(side, (process) => process.send(lane, 'probe'))
+        for (let lane = 0; lane < LANES; lane++) this.#guarded(side, (process) => process.send(lane, `probe ${round}`))
       this.#deliverAll()
-      if (this.#refusedCount() === before) return
+      healthy = this.#refusedCount() === before ? healthy + 1 : 0
+      if (healthy < HEALTHY_ROUNDS) continue
+      this.oracle.judgeHealing(({ text }) => text.endsWith(`probe ${round}`))
+      return
     }
     this.oracle.violated('liveness: a lane does not recover')
   }
