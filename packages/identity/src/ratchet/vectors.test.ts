@@ -30,25 +30,28 @@ const SCRIPT = [
 /** Returns the functions of libsodium, but with bytes that are the same in every run. Records what seals. */
 function fixedCrypto() {
   let drawn = 0
+  /** The seeds of ML-KEM keys, in hex. */
+  const seeds: string[] = []
   const sealed: { key: Uint8Array; nonce: Uint8Array }[] = []
   const crypto: RatchetCrypto = {
     ...sodiumRatchetCrypto,
     random: (length) => {
       drawn += 1
-      return sodium
-        .crypto_generichash(length < 16 ? 16 : length, Uint8Array.of(drawn >> 8, drawn), null)
-        .slice(0, length)
+      const input = Uint8Array.of(drawn >> 8, drawn)
+      const bytes = sodium.crypto_generichash(Math.max(length, 16), input, null).slice(0, length)
+      if (length === 64) seeds.push(toHex(bytes))
+      return bytes
     },
     seal: (plain, key, nonce, data) => {
       sealed.push({ key: key.slice(), nonce: nonce.slice() })
       return sodiumRatchetCrypto.seal(plain, key, nonce, data)
     },
   }
-  return { crypto, sealed }
+  return { crypto, sealed, seeds }
 }
 
 function converse({ hasKem, hasOneTime }: { hasKem: boolean; hasOneTime: boolean }) {
-  const { crypto, sealed } = fixedCrypto()
+  const { crypto, sealed, seeds } = fixedCrypto()
   const [initiator, responder] = [peerNumber(1), peerNumber(2)]
   const sides = {
     initiator: { own: initiator, other: responder, prekeys: new Prekeys(), ratchet: new Ratchet(SCOPE, crypto) },
@@ -66,7 +69,7 @@ function converse({ hasKem, hasOneTime }: { hasKem: boolean; hasOneTime: boolean
   const ephemeral = initiation.slice(21, 53)
   const prekeys = {
     ...{ id: statement.id, secret: toHex(signed.keys.secretKey), publicKey: toHex(statement.publicKey) },
-    ...{ kemSecret: signed.kem && toHex(signed.kem.secretKey), statement: toHex(statement.bytes) },
+    ...{ kemSeed: seeds[0] ?? null, statement: toHex(statement.bytes) },
     ...(oneTimeKeys && { oneTimeId: oneTime.id, oneTimeSecret: toHex(oneTimeKeys.secretKey) }),
   }
   const secret = x3dh([

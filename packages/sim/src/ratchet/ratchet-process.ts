@@ -112,7 +112,10 @@ export class RatchetProcess {
     const { lane, envelopeId } = message
     const parties = { own: identity, ownBoxes: [identity.box], peers: [peer], prekeys: this.prekeys }
     const opened = this.ratchets[lane]!.open(message.bytes, parties, nowMs())
-    oracle.news(no, lane, sessionIdOf(message.bytes), opened.news)
+    const report = () => oracle.news(no, lane, sessionIdOf(message.bytes), opened.news)
+    // A reset counts once it is stored. Until then, the next process detects it again.
+    if (opened.news.includes('ratchet_reset')) this.#write(this.#stateOf(lane), report)
+    else report()
     const hasMark = records.has(`settled ${envelopeId}`)
     if (opened.ok) this.#opened(message, opened, hasMark)
     else if (opened.code === 'settled') this.#repeated(message)
