@@ -194,7 +194,7 @@ export class Prekeys {
   }
 
   /** @throws AssertionFailed for bytes that `export` did not write */
-  static import(bytes: Uint8Array): Prekeys {
+  static restore(bytes: Uint8Array): Prekeys {
     const fields = new FieldReader(bytes)
     assert(fields.u16() === FORMAT, 'the prekeys have a known format')
     const prekeys = new Prekeys()

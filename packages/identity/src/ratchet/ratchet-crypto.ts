@@ -2,6 +2,7 @@
  * Defines the cryptographic functions of ratchets (docs/adr/0018-ratchets.md). Everything random and everything slow is
  * in `RatchetCrypto`, so that a program can plug in native X25519, and a simulator can record every key that seals.
  */
+import { assert } from '@sealpost/std'
 import { concatBytes, context } from '../byte-fields.ts'
 import { rawSodium, sodium } from '../sodium.ts'
 
@@ -42,14 +43,8 @@ export const sodiumRatchetCrypto: RatchetCrypto = {
       return null // libsodium refuses points of small order
     }
   },
-  seal: (text, key, nonce, data) => sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(text, data, null, nonce, key),
-  open: (sealed, key, nonce, data) => {
-    try {
-      return sodium.crypto_aead_xchacha20poly1305_ietf_decrypt(null, sealed, data, nonce, key)
-    } catch {
-      return null
-    }
-  },
+  seal: (text, key, nonce, data) => aead().seal(text, key, nonce, data),
+  open: (sealed, key, nonce, data) => aead().open(sealed, key, nonce, data),
 }
 
 export function newKeyPair(crypto: RatchetCrypto): KeyPair {
@@ -106,20 +101,89 @@ export function areEqual(a: Uint8Array, b: Uint8Array): boolean {
   return difference === 0
 }
 
-/** The functions of libsodium's module that its wrappers omit. */
-interface RawHkdf {
+/** The functions of libsodium's module that this file calls without its wrappers. */
+interface RawRatchetSodium {
   HEAPU8: Uint8Array
   _malloc(length: number): number
   _free(address: number): void
   _crypto_kdf_hkdf_sha512_extract(key: number, salt: number, saltLength: number, text: number, length: number): number
   _crypto_kdf_hkdf_sha512_expand(out: number, length: number, info: number, infoLength: number, key: number): number
+  _crypto_aead_xchacha20poly1305_ietf_encrypt(
+    ...[sealed, lengthAt, text, length, high, data, dataLength, dataHigh, noSecret, nonce, key]: AeadArguments
+  ): number
+  _crypto_aead_xchacha20poly1305_ietf_decrypt(
+    ...[text, lengthAt, noSecret, sealed, length, high, data, dataLength, dataHigh, nonce, key]: AeadArguments
+  ): number
+}
+
+type AeadArguments = [number, number, number, number, number, number, number, number, number, number, number]
+
+/** Seals and opens in libsodium's memory. For 400 bytes, opening takes 1.7 µs; with the wrapper it takes 5. */
+class AeadMemory {
+  readonly #raw = rawSodium() as unknown as RawRatchetSodium
+  #at = 0
+  #room = 0
+
+  seal(text: Uint8Array, key: Uint8Array, nonce: Uint8Array, data: Uint8Array): Uint8Array {
+    const { textAt, dataAt, nonceAt, keyAt } = this.#load(text, key, nonce, data)
+    const { length } = text
+    this.#raw._crypto_aead_xchacha20poly1305_ietf_encrypt(
+      ...([textAt, 0, textAt, length, 0, dataAt, data.length, 0, 0, nonceAt, keyAt] satisfies AeadArguments),
+    )
+    return this.#take(textAt, length + TAG_BYTES)
+  }
+
+  open(sealed: Uint8Array, key: Uint8Array, nonce: Uint8Array, data: Uint8Array): Uint8Array | null {
+    if (sealed.length < TAG_BYTES) return null
+    const { textAt, dataAt, nonceAt, keyAt } = this.#load(sealed, key, nonce, data)
+    const failed = this.#raw._crypto_aead_xchacha20poly1305_ietf_decrypt(
+      ...([textAt, 0, 0, textAt, sealed.length, 0, dataAt, data.length, 0, nonceAt, keyAt] satisfies AeadArguments),
+    )
+    const text = this.#take(textAt, sealed.length - TAG_BYTES)
+    return failed ? null : text
+  }
+
+  #load(text: Uint8Array, key: Uint8Array, nonce: Uint8Array, data: Uint8Array) {
+    this.#reserve(KEY_BYTES + NONCE_BYTES + data.length + text.length + TAG_BYTES)
+    const bytes = this.#raw.HEAPU8
+    const keyAt = this.#at
+    const [nonceAt, dataAt] = [keyAt + KEY_BYTES, keyAt + KEY_BYTES + NONCE_BYTES]
+    const textAt = dataAt + data.length
+    bytes.set(key, keyAt)
+    bytes.set(nonce, nonceAt)
+    bytes.set(data, dataAt)
+    bytes.set(text, textAt)
+    return { keyAt, nonceAt, dataAt, textAt }
+  }
+
+  /** Copies the result, and leaves neither the key nor the text in the memory. */
+  #take(at: number, length: number): Uint8Array {
+    const result = this.#raw.HEAPU8.slice(at, at + length)
+    this.#raw.HEAPU8.fill(0, this.#at, at + length)
+    return result
+  }
+
+  #reserve(length: number): void {
+    if (length <= this.#room) return
+    if (this.#at !== 0) this.#raw._free(this.#at)
+    this.#room = Math.max(4096, length * 2)
+    this.#at = this.#raw._malloc(this.#room)
+    assert(this.#at !== 0, 'libsodium has memory for a message')
+  }
+}
+
+let memory: AeadMemory | null = null
+
+function aead(): AeadMemory {
+  memory ??= new AeadMemory()
+  return memory
 }
 
 const HASH_BYTES = 64
 
 /** Returns 32 bytes of HKDF-SHA-512 (RFC 5869) with a salt of zeros. */
 export function hkdf(input: Uint8Array, info: Uint8Array): Uint8Array {
-  const raw = rawSodium() as unknown as RawHkdf
+  const raw = rawSodium() as unknown as RawRatchetSodium
   const size = input.length + info.length + HASH_BYTES * 2 + KEY_BYTES
   const at = raw._malloc(size)
   const [infoAt, saltAt] = [at + input.length, at + input.length + info.length]

@@ -1,15 +1,15 @@
 /** Encodes the state of a ratchet session for a store. The bytes are secret and not encrypted. */
 import { assert, fromHex, toHex } from '@sealpost/std'
-import { concatBytes, type FieldReader, lengthPrefixed, u16, u32, u64 } from '../byte-fields.ts'
+import { concatBytes, type FieldReader, lengthPrefixed, u16, u32, u64, writeU32 } from '../byte-fields.ts'
 import { KEY_BYTES } from './ratchet-crypto.ts'
-import type { OfferedKey, ReceivingChain, SessionState } from './ratchet-session.ts'
+import type { OfferedKey, RatchetSession, ReceivingChain } from './ratchet-session.ts'
 
 const NOTHING = new Uint8Array(0)
 /** Stands for null where a length is expected. */
 const UNKNOWN = 0xffffffff
 
 /** Encodes everything but the sending chain, which no other process may continue. */
-export function encodeSession(state: SessionState): Uint8Array {
+export function encodeSession(state: RatchetSession): Uint8Array {
   const { spent, parent } = state
   return concatBytes([
     ...[fromHex(state.sessionId), u64(state.atMs), u16(state.isInitiator ? 1 : 0), state.binding, state.headerKey],
@@ -21,10 +21,16 @@ export function encodeSession(state: SessionState): Uint8Array {
     ...list(state.offers, encodeOffer),
     ...list(state.receiving, encodeChain),
     ...list(state.unseen, ({ length, sinceMs }) => [u32(length ?? UNKNOWN), u64(sinceMs)]),
-    ...list(state.closed, ({ tag, length }) => [fromHex(tag), u32(length)]),
+    ...[u32(state.closed.size), u32s([...state.closed].flatMap(([chain, { tag, length }]) => [chain, tag, length]))],
     ...[u32(state.goneBelow), u32(state.gone.length)],
-    ...state.gone.flatMap(({ chain, from, to }) => [u32(chain), u32(from), u32(to)]),
+    u32s(state.gone.flatMap(({ chain, from, to }) => [chain, from, to])),
   ])
+}
+
+function u32s(values: readonly number[]): Uint8Array {
+  const bytes = new Uint8Array(4 * values.length)
+  for (const [i, value] of values.entries()) writeU32(bytes, 4 * i, value)
+  return bytes
 }
 
 function list<Value>(values: ReadonlyMap<number, Value>, encode: (value: Value) => Uint8Array[]): Uint8Array[] {
@@ -41,7 +47,7 @@ function encodeChain({ publicKey, key, next, keys, touchedMs }: ReceivingChain):
 }
 
 /** Reads what `encodeSession` wrote. Check that the reader is at its end afterwards. */
-export function decodeSession(fields: FieldReader): SessionState {
+export function decodeSession(fields: FieldReader): RatchetSession {
   const key = () => fields.take(KEY_BYTES).slice()
   const sessionId = toHex(fields.take(8))
   const head = { sessionId, atMs: fields.u64(), isInitiator: fields.u16() === 1, binding: key(), headerKey: key() }
@@ -61,7 +67,7 @@ export function decodeSession(fields: FieldReader): SessionState {
     const length = fields.u32()
     return { length: length === UNKNOWN ? null : length, sinceMs: fields.u64() }
   })
-  const closed = map(fields, () => ({ tag: toHex(fields.take(4)), length: fields.u32() }))
+  const closed = map(fields, () => ({ tag: fields.u32(), length: fields.u32() }))
   const goneBelow = fields.u32()
   const gone = Array.from({ length: fields.u32() }, () => ({
     ...{ chain: fields.u32(), from: fields.u32(), to: fields.u32() },

@@ -3,8 +3,7 @@
  * (https://signal.org/docs/specifications/doubleratchet/) whose sender may begin chains without a reply. The state is
  * plain data, and every function is synchronous. A function that refuses changes nothing.
  */
-import { toHex } from '@sealpost/std'
-import { concatBytes } from '../byte-fields.ts'
+import { concatBytes, readU32 } from '../byte-fields.ts'
 import { hash256 } from '../sodium.ts'
 import type { AcceptedAgreement, Agreement, InitiatedAgreement } from './agreement.ts'
 import type { SpentPrekey } from './prekeys.ts'
@@ -60,7 +59,7 @@ interface SendingChain {
   key: Uint8Array
 }
 
-export interface SessionState {
+export interface RatchetSession {
   readonly sessionId: string
   readonly atMs: number
   readonly isInitiator: boolean
@@ -83,8 +82,8 @@ export interface SessionState {
   readonly receiving: Map<number, ReceivingChain>
   /** Chains below `highest` of which nothing has arrived, with their lengths if known. */
   readonly unseen: Map<number, { length: number | null; readonly sinceMs: number }>
-  /** Chains without keys, with their lengths and the first 4 bytes of the hash of their public keys, in hex. */
-  readonly closed: Map<number, { readonly tag: string; readonly length: number }>
+  /** Chains without keys, with their lengths and the first 4 bytes of the hash of their public keys. */
+  readonly closed: Map<number, { readonly tag: number; readonly length: number }>
   /** Messages whose keys were deleted before they arrived or were settled. */
   gone: readonly GoneRange[]
   /** Ranges up to this chain were dropped from `gone`. */
@@ -104,26 +103,26 @@ export interface GoneRange {
  * and settled before; settle it again. `ratchet_key_gone`: its key was deleted. `ratchet_reset`: one side was restored
  * from an older store, or two processes used one store.
  */
-export type SessionRefusal = 'does_not_open' | 'settled' | 'ratchet_key_gone' | 'ratchet_reset'
+export type RatchetSessionRefusal = 'does_not_open' | 'settled' | 'ratchet_key_gone' | 'ratchet_reset'
 
 export type SessionOpening =
   | { readonly ok: true; readonly text: Uint8Array; readonly isOwnStateOld: boolean }
-  | { readonly ok: false; readonly code: SessionRefusal }
+  | { readonly ok: false; readonly code: RatchetSessionRefusal }
 
-export function sessionOfInitiator({ parentKey, ...agreement }: InitiatedAgreement): SessionState {
+export function sessionOfInitiator({ parentKey, ...agreement }: InitiatedAgreement): RatchetSession {
   const state = sessionOf(agreement, true)
   state.parent = { chain: 0, publicKey: parentKey, base: agreement.root, nextFork: 0 }
   return state
 }
 
-export function sessionOfResponder({ parent, ...agreement }: AcceptedAgreement): SessionState {
+export function sessionOfResponder({ parent, ...agreement }: AcceptedAgreement): RatchetSession {
   const state = sessionOf(agreement, false)
   const secretKey = parent.secretKey.slice()
   state.offers.set(0, { secretKey, base: agreement.root, nextFork: 0, seeds: new Map() })
   return state
 }
 
-function sessionOf(agreement: Agreement, isInitiator: boolean): SessionState {
+function sessionOf(agreement: Agreement, isInitiator: boolean): RatchetSession {
   const { sessionId, atMs, binding, headerKey } = agreement
   return {
     ...{ sessionId, atMs, isInitiator, binding, headerKey },
@@ -138,7 +137,7 @@ function sessionOf(agreement: Agreement, isInitiator: boolean): SessionState {
 /** Seals a text. Never returns the same bytes twice, so store the bytes with the state and resend those. */
 export function sealInSession(
   crypto: RatchetCrypto,
-  state: SessionState,
+  state: RatchetSession,
   text: Uint8Array,
   { nowMs, isReset }: { nowMs: number; isReset: boolean },
 ): Uint8Array | null {
@@ -158,13 +157,13 @@ export function sealInSession(
   return concatBytes([header, macOf(state.headerKey, concatBytes([header, rest])), rest])
 }
 
-function needsChain({ sending, parent, lastLength }: SessionState, nowMs: number): boolean {
+function needsChain({ sending, parent, lastLength }: RatchetSession, nowMs: number): boolean {
   if (!sending || lastLength >= CHAIN_MAX) return true
   const isPaused = nowMs >= sending.begunMs && nowMs - sending.begunMs < STEP_MS
   return parent!.chain !== sending.parent && !isPaused
 }
 
-function beginChain(crypto: RatchetCrypto, state: SessionState, nowMs: number): boolean {
+function beginChain(crypto: RatchetCrypto, state: RatchetSession, nowMs: number): boolean {
   const parent = state.parent!
   const keys = newKeyPair(crypto)
   const secret = crypto.sharedSecret(keys.secretKey, parent.publicKey)
@@ -187,7 +186,7 @@ function beginChain(crypto: RatchetCrypto, state: SessionState, nowMs: number): 
 /** Opens a message of the session. Its key is retained until `settleInSession`, because the message may come again. */
 export function openInSession(
   crypto: RatchetCrypto,
-  state: SessionState,
+  state: RatchetSession,
   message: RatchetMessage,
   nowMs: number,
 ): SessionOpening {
@@ -201,9 +200,11 @@ export function openInSession(
   return { ...result, isOwnStateOld }
 }
 
-type Opened = { readonly ok: true; readonly text: Uint8Array } | { readonly ok: false; readonly code: SessionRefusal }
+type Opened =
+  | { readonly ok: true; readonly text: Uint8Array }
+  | { readonly ok: false; readonly code: RatchetSessionRefusal }
 
-function openProven(crypto: RatchetCrypto, state: SessionState, message: RatchetMessage, nowMs: number): Opened {
+function openProven(crypto: RatchetCrypto, state: RatchetSession, message: RatchetMessage, nowMs: number): Opened {
   const { header } = message
   const known = state.receiving.get(header.chain)
   if (header.number >= CHAIN_MAX) return refuse('ratchet_reset')
@@ -222,7 +223,7 @@ function openProven(crypto: RatchetCrypto, state: SessionState, message: Ratchet
 
 function openInChain(
   crypto: RatchetCrypto,
-  state: SessionState,
+  state: RatchetSession,
   chain: ReceivingChain,
   message: RatchetMessage,
   nowMs: number,
@@ -239,7 +240,7 @@ function openInChain(
   return { ok: true, text }
 }
 
-function openNewChain(crypto: RatchetCrypto, state: SessionState, message: RatchetMessage, nowMs: number): Opened {
+function openNewChain(crypto: RatchetCrypto, state: RatchetSession, message: RatchetMessage, nowMs: number): Opened {
   const { header } = message
   const offer = state.offers.get(header.parent)
   if (!offer) return refuse(header.parent > state.lastChain ? 'ratchet_reset' : 'ratchet_key_gone')
@@ -261,12 +262,12 @@ function openNewChain(crypto: RatchetCrypto, state: SessionState, message: Ratch
   return { ok: true, text }
 }
 
-function openWith(crypto: RatchetCrypto, state: SessionState, message: RatchetMessage, key: Uint8Array) {
+function openWith(crypto: RatchetCrypto, state: RatchetSession, message: RatchetMessage, key: Uint8Array) {
   return crypto.open(message.sealed, key, message.nonce, concatBytes([state.binding, message.headerBytes]))
 }
 
 /** Updates everything that depends on which chains have been seen. */
-function chainSeen(state: SessionState, header: RatchetHeader, root: Uint8Array, nowMs: number): void {
+function chainSeen(state: RatchetSession, header: RatchetHeader, root: Uint8Array, nowMs: number): void {
   const { chain, previous } = header
   for (let number = state.highest + 1; number < chain; number++)
     state.unseen.set(number, { length: null, sinceMs: nowMs })
@@ -289,19 +290,19 @@ function chainSeen(state: SessionState, header: RatchetHeader, root: Uint8Array,
 }
 
 /** Deletes the keys that the peer can't use as a parent any more: its chains use parents in ascending order. */
-function retireOffers(state: SessionState): void {
+function retireOffers(state: RatchetSession): void {
   if (state.unseen.size > 0) return
   for (const number of [...state.offers.keys()]) if (number < state.highestParent) dropOffer(state, number)
 }
 
-function dropOffer(state: SessionState, number: number): void {
+function dropOffer(state: RatchetSession, number: number): void {
   const offer = state.offers.get(number)!
   wipe(offer.secretKey, offer.base, ...offer.seeds.values())
   state.offers.delete(number)
 }
 
 /** Derives the remaining keys of a chain that has `length` messages, and deletes its chain key. */
-function close(state: SessionState, number: number, length: number, nowMs: number): void {
+function close(state: RatchetSession, number: number, length: number, nowMs: number): void {
   const chain = state.receiving.get(number)
   if (!chain?.key) return
   if (length > chain.next && length <= CHAIN_MAX) takeSteps(state, chain, walk(chain.key, chain.next, length), nowMs)
@@ -310,7 +311,7 @@ function close(state: SessionState, number: number, length: number, nowMs: numbe
   closeIfEmpty(state, number, chain)
 }
 
-function closeIfEmpty(state: SessionState, number: number, chain: ReceivingChain): void {
+function closeIfEmpty(state: RatchetSession, number: number, chain: ReceivingChain): void {
   if (chain.key || chain.keys.size > 0) return
   state.receiving.delete(number)
   state.closed.set(number, { tag: tagOf(chain.publicKey), length: chain.next })
@@ -338,7 +339,7 @@ function walk(chainKey: Uint8Array, from: number, to: number): Steps {
   return { keys, next: key, nextNumber: to }
 }
 
-function takeSteps(state: SessionState, chain: ReceivingChain, steps: Steps, nowMs: number): void {
+function takeSteps(state: RatchetSession, chain: ReceivingChain, steps: Steps, nowMs: number): void {
   for (const [number, key] of steps.keys) chain.keys.set(number, { key, isOpened: number === steps.opened })
   if (chain.key && chain.key !== steps.next) wipe(chain.key)
   chain.key = steps.next
@@ -380,7 +381,7 @@ function takeFork(offer: OfferedKey, fork: number, { seed, walked }: ForkSeed): 
 }
 
 /** Deletes the key of a message that was settled. Returns false if there is none. */
-export function settleInSession(state: SessionState, { chain: number, number: message }: Position): boolean {
+export function settleInSession(state: RatchetSession, { chain: number, number: message }: Position): boolean {
   const chain = state.receiving.get(number)
   const known = chain?.keys.get(message)
   if (!chain || !known) return false
@@ -393,7 +394,7 @@ export function settleInSession(state: SessionState, { chain: number, number: me
 export type Position = Pick<RatchetHeader, 'chain' | 'number'>
 
 /** Deletes what has waited since before `beforeMs` for messages that have not arrived or were not settled. */
-export function expireInSession(state: SessionState, beforeMs: number): void {
+export function expireInSession(state: RatchetSession, beforeMs: number): void {
   for (const [number, chain] of [...state.receiving]) {
     if (chain.touchedMs >= beforeMs) continue
     for (const message of [...chain.keys.keys()]) forgetKey(state, number, chain, message)
@@ -403,7 +404,7 @@ export function expireInSession(state: SessionState, beforeMs: number): void {
   retireOffers(state)
 }
 
-function trimKeys(state: SessionState): void {
+function trimKeys(state: RatchetSession): void {
   let count = 0
   for (const { keys } of state.receiving.values()) count += keys.size
   if (count <= KEYS_MAX) return
@@ -417,32 +418,32 @@ function trimKeys(state: SessionState): void {
   }
 }
 
-function forgetKey(state: SessionState, number: number, chain: ReceivingChain, message: number): void {
+function forgetKey(state: RatchetSession, number: number, chain: ReceivingChain, message: number): void {
   wipe(chain.keys.get(message)!.key)
   chain.keys.delete(message)
   addGone(state, { chain: number, from: message, to: message })
   closeIfEmpty(state, number, chain)
 }
 
-function forgetUnseen(state: SessionState, number: number): void {
+function forgetUnseen(state: RatchetSession, number: number): void {
   state.unseen.delete(number)
   addGone(state, { chain: number, from: 0, to: CHAIN_MAX - 1 })
 }
 
-function liveCount({ receiving }: SessionState): number {
+function liveCount({ receiving }: RatchetSession): number {
   let count = 0
   for (const { key } of receiving.values()) if (key) count += 1
   return count
 }
 
-function endOldest(state: SessionState): void {
+function endOldest(state: RatchetSession): void {
   const live = [...state.receiving].filter(([, { key }]) => key).map(([number]) => number)
   const oldest = Math.min(...live)
   endChain(state, oldest, state.receiving.get(oldest)!)
 }
 
 /** Gives up the messages of a chain that have not arrived and have no keys yet. */
-function endChain(state: SessionState, number: number, chain: ReceivingChain): void {
+function endChain(state: RatchetSession, number: number, chain: ReceivingChain): void {
   if (!chain.key) return
   wipe(chain.key)
   chain.key = null
@@ -450,7 +451,7 @@ function endChain(state: SessionState, number: number, chain: ReceivingChain): v
   closeIfEmpty(state, number, chain)
 }
 
-function addGone(state: SessionState, range: GoneRange): void {
+function addGone(state: RatchetSession, range: GoneRange): void {
   const last = state.gone.at(-1)
   const follows = last?.chain === range.chain && last.to + 1 === range.from
   const ranges = follows ? [...state.gone.slice(0, -1), { ...last, to: range.to }] : [...state.gone, range]
@@ -459,20 +460,20 @@ function addGone(state: SessionState, range: GoneRange): void {
 }
 
 /** Returns why a key that was derived is not there. */
-function deletedKey(state: SessionState, position: Position): SessionRefusal {
+function deletedKey(state: RatchetSession, position: Position): RatchetSessionRefusal {
   return isGone(state, position) ? 'ratchet_key_gone' : 'settled'
 }
 
-function isGone({ gone, goneBelow }: SessionState, { chain: number, number: message }: Position): boolean {
+function isGone({ gone, goneBelow }: RatchetSession, { chain: number, number: message }: Position): boolean {
   if (number <= goneBelow) return true
   return gone.some(({ chain, from, to }) => chain === number && from <= message && message <= to)
 }
 
-function tagOf(publicKey: Uint8Array): string {
-  return toHex(hash256(publicKey).subarray(0, 4))
+function tagOf(publicKey: Uint8Array): number {
+  return readU32(hash256(publicKey), 0)
 }
 
-function refuse(code: SessionRefusal): { readonly ok: false; readonly code: SessionRefusal } {
+function refuse(code: RatchetSessionRefusal): { readonly ok: false; readonly code: RatchetSessionRefusal } {
   return { ok: false, code }
 }
 

@@ -72,8 +72,8 @@ class Side {
   /** Starts again with a store: the last one, or a copy. */
   restart(stored = this.#stored) {
     this.#stored = stored
-    this.prekeys = Prekeys.import(stored.prekeys)
-    this.ratchet = Ratchet.import(stored.ratchet, { meshId: MESH, priority: 1 })
+    this.prekeys = Prekeys.restore(stored.prekeys)
+    this.ratchet = Ratchet.restore(stored.ratchet, { meshId: MESH, priority: 1 })
   }
 }
 
@@ -307,7 +307,7 @@ test('30 days after its replacement, a signed prekey still serves; 36 days after
   expect(bob.open(message).ok).toBe(true)
   bob.restart(bob.save())
   const late = new Side(2, 1)
-  late.prekeys = Prekeys.import(bob.prekeys.export())
+  late.prekeys = Prekeys.restore(bob.prekeys.export())
   late.prekeys.expire(NOW + 36 * DAY_MS)
   expect(late.open(message)).toMatchObject({ code: 'prekey_gone' })
 })

@@ -16,8 +16,8 @@ import {
   expireInSession,
   openInSession,
   type Position,
-  type SessionRefusal,
-  type SessionState,
+  type RatchetSession,
+  type RatchetSessionRefusal,
   sealInSession,
   sessionOfInitiator,
   sessionOfResponder,
@@ -37,7 +37,7 @@ export interface RatchetPlace extends Position {
 export type RatchetNews = 'ratchet_agreed' | 'ratchet_last_resort' | 'ratchet_reset' | 'ratchet_peer_reset'
 
 /** `malformed`: not a ratcheted message. */
-export type RatchetRefusal = SessionRefusal | AgreementRefusal | 'malformed'
+export type RatchetRefusal = RatchetSessionRefusal | AgreementRefusal | 'malformed'
 
 export type RatchetOpening =
   | {
@@ -84,8 +84,8 @@ export class Ratchet {
   readonly #scope: RatchetScope
   readonly #crypto: RatchetCrypto
   /** In the order in which they began. */
-  readonly #sessions = new Map<string, SessionState>()
-  #current: SessionState | null = null
+  readonly #sessions = new Map<string, RatchetSession>()
+  #current: RatchetSession | null = null
   /** Whether the peer has to learn of a reset of this side. */
   #isResetOwed = false
   /** The chain in which this process first reported the reset. */
@@ -111,7 +111,7 @@ export class Ratchet {
   }
 
   /** The state for tests and simulators, which play the thief. @internal */
-  get sessions(): ReadonlyMap<string, SessionState> {
+  get sessions(): ReadonlyMap<string, RatchetSession> {
     return this.#sessions
   }
 
@@ -172,7 +172,7 @@ export class Ratchet {
     this.#resetAtMs = nowMs
   }
 
-  #openKnown(session: SessionState, message: RatchetMessage, nowMs: number): RatchetOpening {
+  #openKnown(session: RatchetSession, message: RatchetMessage, nowMs: number): RatchetOpening {
     const result = openInSession(this.#crypto, session, message, nowMs)
     const { chain, number } = message.header
     const isLost = result.ok ? result.isOwnStateOld : result.code === 'ratchet_reset'
@@ -204,7 +204,7 @@ export class Ratchet {
   }
 
   /** Notes what an opened message shows about resets of both sides. */
-  #newsOf(session: SessionState, { header }: RatchetMessage): RatchetNews[] {
+  #newsOf(session: RatchetSession, { header }: RatchetMessage): RatchetNews[] {
     const sent = this.#resetSentIn
     if (sent && sent.sessionId === session.sessionId && header.ack >= sent.chain) {
       this.#isResetOwed = false
@@ -234,14 +234,14 @@ export class Ratchet {
    * Returns whether to seal in the peer's session from now on. If both sides agree at once, both choose the newer
    * session. If the peer lost a session that it has used, it can't open that one any more.
    */
-  #isPreferred(session: SessionState, isReset: boolean): boolean {
+  #isPreferred(session: RatchetSession, isReset: boolean): boolean {
     const current = this.#current
     if (!current || (isReset && !current.initiation)) return true
     if (session.atMs !== current.atMs) return session.atMs > current.atMs
     return session.sessionId < current.sessionId
   }
 
-  #add(session: SessionState): SessionState {
+  #add(session: RatchetSession): RatchetSession {
     this.#sessions.set(session.sessionId, session)
     this.#agreedAtMs = Math.max(this.#agreedAtMs, session.atMs)
     for (const [id, known] of this.#sessions) {
@@ -265,7 +265,7 @@ export class Ratchet {
    * Returns the ratchet that a store contains. It begins a chain at its first `seal`.
    * @throws AssertionFailed for bytes that `export` did not write
    */
-  static import(bytes: Uint8Array, scope: RatchetScope, crypto?: RatchetCrypto): Ratchet {
+  static restore(bytes: Uint8Array, scope: RatchetScope, crypto?: RatchetCrypto): Ratchet {
     const fields = new FieldReader(bytes)
     assert(fields.u16() === FORMAT, 'a ratchet has a known format')
     const ratchet = new Ratchet(scope, crypto)

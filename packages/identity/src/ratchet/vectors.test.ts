@@ -85,7 +85,7 @@ function converse({ hasKem, hasOneTime }: { hasKem: boolean; hasOneTime: boolean
   }
   const messages = SCRIPT.map((line, i) => {
     const [from, to] = [sides[line.from], sides[line.from === 'initiator' ? 'responder' : 'initiator']]
-    if ('isRestart' in line) from.ratchet = Ratchet.import(from.ratchet.export().bytes, SCOPE, crypto)
+    if ('isRestart' in line) from.ratchet = Ratchet.restore(from.ratchet.export().bytes, SCOPE, crypto)
     const nowMs = NOW + i * 2_000
     const message = from.ratchet.seal(bytes(line.text), nowMs)
     const peers = [correspondent(to.other)]

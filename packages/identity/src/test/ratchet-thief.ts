@@ -10,7 +10,7 @@ import { Prekeys } from '../ratchet/prekeys.ts'
 import type { Ratchet } from '../ratchet/ratchet.ts'
 import { type RatchetCrypto, stepBase, stepChain, stepRoot } from '../ratchet/ratchet-crypto.ts'
 import { type RatchetMessage, readMessage } from '../ratchet/ratchet-header.ts'
-import { CHAIN_MAX, type OfferedKey, type SessionState, sessionOfResponder } from '../ratchet/ratchet-session.ts'
+import { CHAIN_MAX, type OfferedKey, type RatchetSession, sessionOfResponder } from '../ratchet/ratchet-session.ts'
 
 export interface Loot {
   readonly own: Identity
@@ -25,7 +25,7 @@ export class RatchetThief {
   readonly #own: Identity
   readonly #peer: Correspondent
   readonly #scope: RatchetScope
-  readonly #sessions: ReadonlyMap<string, SessionState>
+  readonly #sessions: ReadonlyMap<string, RatchetSession>
   readonly #prekeys: Prekeys
   readonly #crypto: RatchetCrypto
 
@@ -37,7 +37,7 @@ export class RatchetThief {
     this.#scope = scope
     this.#sessions = structuredClone(ratchet.sessions)
     // A thief does not care whether a prekey was used before.
-    this.#prekeys = Object.assign(Prekeys.import(prekeys.export()), { isTaken: () => false })
+    this.#prekeys = Object.assign(Prekeys.restore(prekeys.export()), { isTaken: () => false })
   }
 
   /** Returns the text of a message to or from the victim, or null if no stolen secret leads to its key. */
@@ -55,7 +55,7 @@ export class RatchetThief {
     return null
   }
 
-  #agreeAgain(initiation: Uint8Array): SessionState | null {
+  #agreeAgain(initiation: Uint8Array): RatchetSession | null {
     const parties = { own: this.#own, ownBoxes: [this.#own.box], peers: [this.#peer], scope: this.#scope }
     const result = accept(this.#crypto, parties, this.#prekeys, initiation)
     return result.ok ? sessionOfResponder(result.agreement) : null
@@ -63,7 +63,7 @@ export class RatchetThief {
 }
 
 /** Yields each message key that the state leads to, in both directions. */
-function* keysFor(crypto: RatchetCrypto, state: SessionState, { header }: RatchetMessage): Generator<Uint8Array> {
+function* keysFor(crypto: RatchetCrypto, state: RatchetSession, { header }: RatchetMessage): Generator<Uint8Array> {
   const { chain, number, parent, fork, key: publicKey } = header
   const receiving = state.receiving.get(chain)
   const retained = receiving?.keys.get(number)

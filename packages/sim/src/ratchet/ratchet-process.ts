@@ -66,11 +66,11 @@ export class RatchetProcess {
     const { records, meshId, crypto } = owner
     this.#owner = owner
     const prekeys = records.get('prekeys')
-    this.prekeys = prekeys ? Prekeys.import(prekeys) : new Prekeys()
+    this.prekeys = prekeys ? Prekeys.restore(prekeys) : new Prekeys()
     this.ratchets = Array.from({ length: LANES }, (_, lane) => {
       const bytes = records.get(`ratchet ${lane}`)
       const scope = { meshId, priority: lane }
-      return bytes ? Ratchet.import(bytes, scope, crypto) : new Ratchet(scope, crypto)
+      return bytes ? Ratchet.restore(bytes, scope, crypto) : new Ratchet(scope, crypto)
     })
   }
 

@@ -172,7 +172,7 @@ class RatchetWorld {
     const memory = process.ratchets.map(lootOf)
     const disk = memory.flatMap(({ scope }, lane) => {
       const bytes = records.get(`ratchet ${lane}`)
-      return bytes ? [lootOf(Ratchet.import(bytes, scope, crypto), lane)] : []
+      return bytes ? [lootOf(Ratchet.restore(bytes, scope, crypto), lane)] : []
     })
     this.oracle.stolen(owner.no, [...memory, ...disk], LANES)
   }
