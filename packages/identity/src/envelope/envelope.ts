@@ -157,15 +157,45 @@ export function openEnvelope(
   const line = sealer.cacheOf(expected.from)
   const memory = envelopeMemory()
   if (!unbox(sealer, line, envelope, memory)) return { ok: false, reason: 'does_not_open' }
+  return readPlaintext(line, memory, length, expected.envelopeId)
+}
+
+/** Reads the plaintext in the memory, and compares its header with the route and the id. */
+function readPlaintext(
+  line: CorrespondentCache,
+  memory: EnvelopeMemory,
+  length: number,
+  envelopeId: EnvelopeId,
+): OpenResult {
   const { bytes, plaintextAt: at } = memory
   const header = readHeader(bytes, at, length, line.streamIn)
   if (!header) return { ok: false, reason: 'malformed' }
   if (!isFor(line, bytes, at + ROUTE_AT)) return { ok: false, reason: misroute(bytes, at, line) }
-  if (!holdsHex(bytes, at + ENVELOPE_ID_AT, expected.envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
+  if (!holdsHex(bytes, at + ENVELOPE_ID_AT, envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
   const [from, to] = [at + HEADER_BYTES, at + length - header.paddingBytes]
   const headerHash = header.stream && memory.hashPlaintext(HEADER_BYTES)
   if (header.hasNote) return openNote(bytes, { from, to }, { header, headerHash })
   return { ok: true, header, headerHash, note: null, body: bytes.slice(from, to) }
+}
+
+/** Returns the plaintext of an envelope, for a ratchet to seal. `envelope` is not sealed yet. */
+export function encodeEnvelope(sealer: Sealer, draft: EnvelopeDraft): SealedEnvelope {
+  const memory = envelopeMemory()
+  const length = writePlaintext(memory, sealer, sealer.cacheOf(draft.to), draft)
+  const { bytes, plaintextAt } = memory
+  return { envelope: bytes.slice(plaintextAt, plaintextAt + length), headerHash: memory.hashPlaintext(HEADER_BYTES) }
+}
+
+/** Like `openEnvelope`, for a plaintext that a ratchet has opened. */
+export function decodeEnvelope(
+  sealer: Sealer,
+  plaintext: Uint8Array,
+  expected: { from: Correspondent; envelopeId: EnvelopeId },
+): OpenResult {
+  const memory = envelopeMemory()
+  memory.reserve(SEAL_BYTES + plaintext.length)
+  memory.bytes.set(plaintext, memory.plaintextAt)
+  return readPlaintext(sealer.cacheOf(expected.from), memory, plaintext.length, expected.envelopeId)
 }
 
 /** Reads the note, if there is one, after the header. */

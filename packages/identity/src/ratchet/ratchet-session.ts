@@ -16,6 +16,8 @@ export const CHAIN_MAX = 1_024
 export const FORKS_MAX = 1_024
 /** The skipped and retained keys of a session. The oldest skipped ones are deleted first. */
 export const KEYS_MAX = 2_048
+/** The seeds of forks that have not arrived, in all offered keys of a session. */
+const SEEDS_MAX = 2_048
 const OFFERS_MAX = 256
 const RECEIVING_MAX = 64
 const CLOSED_MAX = 256
@@ -255,6 +257,7 @@ function openNewChain(crypto: RatchetCrypto, state: RatchetSession, message: Rat
   wipe(secret, chainKey)
   if (!text) return refuse('ratchet_reset')
   takeFork(offer, header.fork, forks)
+  trimSeeds(state)
   const chain: ReceivingChain = { publicKey: header.key, key: chainKey, next: 0, keys: new Map(), touchedMs: nowMs }
   state.receiving.set(header.chain, chain)
   takeSteps(state, chain, { ...steps, opened: header.number }, nowMs)
@@ -378,6 +381,20 @@ function takeFork(offer: OfferedKey, fork: number, { seed, walked }: ForkSeed): 
   }
   offer.seeds.delete(fork)
   wipe(seed)
+}
+
+/** Limits what a peer that leaves gaps on purpose can make this side store. */
+function trimSeeds({ offers }: RatchetSession): void {
+  let count = 0
+  for (const { seeds } of offers.values()) count += seeds.size
+  for (const { seeds } of offers.values()) {
+    for (const [fork, seed] of seeds) {
+      if (count <= SEEDS_MAX) return
+      wipe(seed)
+      seeds.delete(fork)
+      count -= 1
+    }
+  }
 }
 
 /** Deletes the key of a message that was settled. Returns false if there is none. */
