@@ -28,6 +28,9 @@ interface Theft {
   readonly no: number
 }
 
+/** The length of the id at the start of each text. */
+export const ID_LENGTH = 6
+
 /** Codes that only a restored or copied store explains. */
 const LOST_CODES = ['ratchet_reset', 'prekey_gone']
 
@@ -86,6 +89,14 @@ export class RatchetOracle {
     if (post.isSettled && !hasMark && !this.disturbed.has(post.to))
       this.violated('opened again: a settled message opened without a mark')
     if (post.isSettled && !this.disturbed.has(post.to)) this.violated('opened again: the key of a settled message')
+  }
+
+  /** A copy under another envelope id opened, which the inner header then reveals. */
+  openedCopy(reader: number, text: string): void {
+    this.mark('forged: a copy opened')
+    const post = this.posted.get(text.slice(0, ID_LENGTH))
+    if (post?.text !== text || post.to !== reader) return this.violated('invention: a forged message opened')
+    if (post.isSettled && !this.disturbed.has(reader)) this.violated('opened again: a copy of a settled message')
   }
 
   settled(envelopeId: string): void {

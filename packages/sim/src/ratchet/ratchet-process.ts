@@ -108,19 +108,24 @@ export class RatchetProcess {
   }
 
   receive(message: QueuedMessage): void {
-    const { identity, peer, oracle, no, nowMs, records } = this.#owner
     const { lane, envelopeId } = message
-    const parties = { own: identity, ownBoxes: [identity.box], peers: [peer], prekeys: this.prekeys }
-    const opened = this.ratchets[lane]!.open(message.bytes, parties, nowMs())
-    const report = () => oracle.news(no, lane, sessionIdOf(message.bytes), opened.news)
-    // A reset counts once it is stored. Until then, the next process detects it again.
-    if (opened.news.includes('ratchet_reset')) this.#write(this.#stateOf(lane), report)
-    else report()
-    const hasMark = records.has(`settled ${envelopeId}`)
+    const opened = this.#open(lane, message.bytes)
+    this.#report(lane, message.bytes, opened.news)
+    const hasMark = this.#owner.records.has(`settled ${envelopeId}`)
     if (opened.ok) this.#opened(message, opened, hasMark)
     else if (opened.code === 'settled') this.#repeated(message)
     else this.#refuse(message, opened.code)
     if (!opened.ok && opened.code === 'prekey_gone') this.publish(1, true)
+    this.#reportReset(lane, opened.news)
+  }
+
+  /** Receives what a hostile broker made of a message: a copy under another envelope id, or a changed one. */
+  receiveForged(lane: number, bytes: Uint8Array): void {
+    const { oracle, no } = this.#owner
+    const opened = this.#open(lane, bytes)
+    this.#report(lane, bytes, opened.news)
+    if (opened.ok) oracle.openedCopy(no, decoder.decode(opened.text))
+    else oracle.mark(`forged: ${opened.code}`)
     this.#reportReset(lane, opened.news)
   }
 
@@ -139,6 +144,20 @@ export class RatchetProcess {
   /** Sends an empty message if the peer must learn of a reset. */
   reportResets(): void {
     for (let lane = 0; lane < LANES; lane++) this.#reportReset(lane, [])
+  }
+
+  #open(lane: number, bytes: Uint8Array): RatchetOpening {
+    const { identity, peer, nowMs } = this.#owner
+    const parties = { own: identity, ownBoxes: [identity.box], peers: [peer], prekeys: this.prekeys }
+    return this.ratchets[lane]!.open(bytes, parties, nowMs())
+  }
+
+  /** A reset counts once it is stored. Until then, the next process detects it again. */
+  #report(lane: number, bytes: Uint8Array, news: readonly RatchetNews[]): void {
+    const { oracle, no } = this.#owner
+    const report = () => oracle.news(no, lane, sessionIdOf(bytes), news)
+    if (news.includes('ratchet_reset')) this.#write(this.#stateOf(lane), report)
+    else report()
   }
 
   #opened(message: QueuedMessage, opened: RatchetOpening & { ok: true }, hasMark: boolean): void {

@@ -20,6 +20,8 @@ const MARKS = [
   'code: settled',
   'crash after a write',
   'crash before a write',
+  'forged: a copy opened',
+  'forged: does_not_open',
   'gone with the store',
   'lost its store',
   'news: ratchet_agreed',

@@ -6,7 +6,7 @@ import { hash256, type Identity, signingKeysFromSeed } from '@sealpost/identity'
 import { Ratchet, type RatchetCrypto, sodiumRatchetCrypto } from '@sealpost/identity/ratchet'
 import { fromHex, type MeshId, type Random, seededRandom, toHex } from '@sealpost/std'
 import { RatchetBroker } from './ratchet-broker.ts'
-import { RatchetOracle } from './ratchet-oracle.ts'
+import { ID_LENGTH, RatchetOracle } from './ratchet-oracle.ts'
 import { LANES, type ProcessChances, RatchetProcess, SimulatedCrash, type SimulatedOwner } from './ratchet-process.ts'
 
 export interface RatchetOutcome {
@@ -32,6 +32,7 @@ interface RatchetPlan extends ProcessChances {
   readonly weeks: number
   readonly theft: number
   readonly redrive: number
+  readonly forge: number
   readonly oneTimeMax: number
 }
 
@@ -51,6 +52,7 @@ function planOf(random: Random, seed: number): RatchetPlan {
     weeks: some(0.1, 0.3),
     theft: random.chance(0.5) ? 0.05 : 0,
     redrive: some(0.1, 0.3),
+    forge: some(0.3, 0.3),
     oneTimeMax: random.below(4),
   }
 }
@@ -109,6 +111,7 @@ class RatchetWorld {
     else if (action < 8) this.#deliverSome(side, process)
     else if (action === 8) process.finish()
     else process.resend()
+    if (random.chance(plan.forge)) this.#forge(process)
     if (random.chance(0.05)) process.publish(random.below(plan.oneTimeMax + 1), random.chance(0.3))
   }
 
@@ -121,6 +124,17 @@ class RatchetWorld {
       if (!isFirst) this.oracle.mark('reordered')
       process.receive(isFirst ? waiting[0]! : this.#pick(waiting))
     }
+  }
+
+  /** Delivers a copy of any message, changed or not, also of the peer's own. */
+  #forge(process: RatchetProcess): void {
+    const all = [...this.oracle.posted.values()]
+    if (all.length === 0) return
+    const { bytes, lane } = this.#pick(all)
+    const copy = bytes.slice()
+    if (this.#random.chance(0.7)) copy[this.#random.below(copy.length)]! ^= 1 << this.#random.below(8)
+    const isMoved = this.#random.chance(0.2)
+    process.receiveForged(isMoved ? LANES - 1 - lane : lane, copy)
   }
 
   #mayFail(side: SimulatedSide): void {
@@ -253,7 +267,7 @@ class RatchetWorld {
       nowMs: () => this.#nowMs,
       newId: () => {
         this.#lastId += 1
-        return String(this.#lastId).padStart(6, '0')
+        return String(this.#lastId).padStart(ID_LENGTH, '0')
       },
     }
     const first = new RatchetProcess(owner)
