@@ -170,8 +170,8 @@ def check_agreement(vector, case):
     def peer(side):
         return lp(unhex(side["peerKey"])) + lp(unhex(side["boxKey"])) + struct.pack(">I", side["boxEpoch"])
 
-    kem_length = struct.unpack(">H", statement[102:104])[0]
-    kem_key = statement[104 : 104 + kem_length]
+    kem_length = struct.unpack(">H", statement[110:112])[0]
+    kem_key = statement[112 : 112 + kem_length]
     one_time = nacl.crypto_scalarmult_base(unhex(prekeys["oneTimeSecret"])) if "oneTimeSecret" in prekeys else b""
     kem_secret = b""
     if kem_length:

@@ -3,7 +3,7 @@
  * every initiator until it is replaced; a *one-time prekey* serves one. If no one-time prekey is left, an agreement is of
  * *last resort*.
  *
- * Statement: lp(mesh id), lp(peer key), u32 id, u32 box epoch, u64 notAfterMs, lp(X25519 key), lp(ML-KEM-768 key or
+ * Statement: lp(mesh id), lp(peer key), u32 id, u32 box epoch, u64 issuedAtMs, u64 notAfterMs, lp(X25519 key), lp(ML-KEM-768 key or
  * nothing), then the peer's signature over the context `sealpost-prekey/1` and these fields.
  */
 import { assert, fromHex, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
@@ -36,6 +36,8 @@ export interface PrekeyStatement {
   readonly id: number
   /** The epoch of the box key that an agreement with this prekey uses. */
   readonly boxEpoch: number
+  /** Ascends with each prekey of the peer, so that a broker can't return to a former one. */
+  readonly issuedAtMs: Millis
   readonly notAfterMs: Millis
   readonly publicKey: Uint8Array
   /** Present: agreements must use suite 2. */
@@ -111,7 +113,7 @@ export class Prekeys {
       hasKem: boolean
     },
   ): PrekeyStatement {
-    const { identity, meshId, notAfterMs } = terms
+    const { identity, meshId, nowMs: issuedAtMs, notAfterMs } = terms
     const keepUntilMs = Number.MAX_SAFE_INTEGER
     for (const former of this.#signed.values())
       former.keepUntilMs = Math.min(former.keepUntilMs, terms.nowMs + terms.keepFormerMs)
@@ -120,7 +122,7 @@ export class Prekeys {
     const kem = terms.hasKem ? kemKeyPair(crypto) : null
     const boxEpoch = identity.box.epoch
     this.#signed.set(id, { id, boxEpoch, keys, kem, keepUntilMs, answered: new Set() })
-    const claim = { meshId, peerKey: identity.signing.publicKey, id, boxEpoch, notAfterMs }
+    const claim = { meshId, peerKey: identity.signing.publicKey, id, boxEpoch, issuedAtMs, notAfterMs }
     const fields = fieldsOf({ ...claim, publicKey: keys.publicKey, kemKey: kem?.publicKey ?? null })
     const signature = sign(identity.signing, concatBytes([CONTEXT, fields]))
     const bytes = concatBytes([fields, signature])
@@ -236,29 +238,34 @@ function fieldsOf(claim: Omit<PrekeyStatement, 'bytes'>): Uint8Array {
     lengthPrefixed(fromHex(claim.peerKey)),
     u32(claim.id),
     u32(claim.boxEpoch),
+    u64(claim.issuedAtMs),
     u64(claim.notAfterMs),
     lengthPrefixed(claim.publicKey),
     lengthPrefixed(claim.kemKey ?? new Uint8Array(0)),
   ])
 }
 
-/** `prekey_forged`: not a statement, or not signed by this peer for this mesh. */
+/**
+ * `prekey_forged`: not a statement, or not signed by this peer for this mesh. `prekey_rolled_back`: older than one that was
+ * seen before, so it may lack an ML-KEM key that the peer has published since.
+ */
 export type PrekeyVerdict = { readonly ok: true; readonly statement: PrekeyStatement } | PrekeyRefusal
 interface PrekeyRefusal {
   readonly ok: false
-  readonly code: 'prekey_forged' | 'prekey_expired'
+  readonly code: 'prekey_forged' | 'prekey_rolled_back' | 'prekey_expired'
 }
 
-/** Checks a signed prekey from the directory. Never throws. */
+/** Checks a signed prekey from the directory. `seenMs`: the newest `issuedAtMs` of this peer so far. Never throws. */
 export function readPrekeyStatement(
   bytes: Uint8Array,
-  expected: { meshId: MeshId; peerKey: PeerKey; nowMs: Millis },
+  expected: { meshId: MeshId; peerKey: PeerKey; nowMs: Millis; seenMs?: Millis },
 ): PrekeyVerdict {
   const statement = parse(bytes)
   const isFor = statement?.meshId === expected.meshId && statement.peerKey === expected.peerKey
   const at = bytes.length - SIGNATURE_BYTES
   const isSigned = isFor && verify(expected.peerKey, concatBytes([CONTEXT, bytes.subarray(0, at)]), bytes.subarray(at))
   if (!isSigned) return { ok: false, code: 'prekey_forged' }
+  if (statement.issuedAtMs < (expected.seenMs ?? 0)) return { ok: false, code: 'prekey_rolled_back' }
   return expected.nowMs > statement.notAfterMs ? { ok: false, code: 'prekey_expired' } : { ok: true, statement }
 }
 
@@ -266,10 +273,13 @@ function parse(bytes: Uint8Array): PrekeyStatement | null {
   if (bytes.length < SIGNATURE_BYTES) return null
   const fields = new FieldReader(bytes.subarray(0, bytes.length - SIGNATURE_BYTES))
   const [meshId, peerKey] = [toHex(fields.prefixed()) as MeshId, toHex(fields.prefixed()) as PeerKey]
-  const [id, boxEpoch, notAfterMs] = [fields.u32(), fields.u32(), fields.u64()]
+  const [id, boxEpoch, issuedAtMs, notAfterMs] = [fields.u32(), fields.u32(), fields.u64(), fields.u64()]
   const [publicKey, kemKey] = [fields.prefixed().slice(), fields.prefixed().slice()]
-  const isWhole = fields.isAtEnd && publicKey.length === KEY_BYTES && isUnsigned(notAfterMs, Number.MAX_SAFE_INTEGER)
+  const isWhole =
+    fields.isAtEnd &&
+    publicKey.length === KEY_BYTES &&
+    isUnsigned(Math.max(issuedAtMs, notAfterMs), Number.MAX_SAFE_INTEGER)
   if (!isWhole || ![0, KEM_KEY_BYTES].includes(kemKey.length)) return null
   const kem = kemKey.length === 0 ? null : kemKey
-  return { meshId, peerKey, id, boxEpoch, notAfterMs, publicKey, kemKey: kem, bytes: bytes.slice() }
+  return { meshId, peerKey, id, boxEpoch, issuedAtMs, notAfterMs, publicKey, kemKey: kem, bytes: bytes.slice() }
 }

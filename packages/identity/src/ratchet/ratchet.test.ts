@@ -276,7 +276,7 @@ test('a chain of a thousand missing messages and a thousand missing processes is
   expect(toHex(early[1_024]!.subarray(13, 45))).not.toBe(toHex(early[1_023]!.subarray(13, 45)))
 })
 
-test('a prekey statement is refused if it was changed, is of another peer or mesh, or has expired', () => {
+test('a prekey statement is refused if it was changed, is of another peer or mesh, is older than one seen, or expired', () => {
   const { statement, own } = new Side(1, 2, true)
   const expected = { meshId: MESH, peerKey: own.signing.publicKey, nowMs: NOW }
   expect(readPrekeyStatement(statement.bytes, expected)).toEqual({ ok: true, statement })
@@ -284,6 +284,8 @@ test('a prekey statement is refused if it was changed, is of another peer or mes
     expect(readPrekeyStatement(flipped(statement.bytes, at), expected)).toEqual({ ok: false, code: 'prekey_forged' })
   const other = { ...expected, peerKey: peerNumber(2).signing.publicKey }
   expect(readPrekeyStatement(statement.bytes, other).ok).toBe(false)
+  const later = { ...expected, seenMs: NOW + 1 }
+  expect(readPrekeyStatement(statement.bytes, later)).toEqual({ ok: false, code: 'prekey_rolled_back' })
   const late = { ...expected, nowMs: statement.notAfterMs + 1 }
   expect(readPrekeyStatement(statement.bytes, late)).toEqual({ ok: false, code: 'prekey_expired' })
 })
