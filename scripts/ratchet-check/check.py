@@ -27,8 +27,8 @@ FORK = b"sealpost-ratchet-fork/1\0"
 ROOT = b"sealpost-ratchet-root/1\0"
 HEADER = b"sealpost-ratchet-header/1\0"
 AGREEMENT = b"sealpost-agreement/1\0"
-MAC_AT = 69
-HEADER_BYTES = 85
+MAC_AT = 71
+HEADER_BYTES = 87
 
 
 def unhex(text):
@@ -193,7 +193,7 @@ def check_agreement(vector, case):
     same("the root", whole[:32], unhex(agreement["root"]))
     same("the binding", whole[32:], unhex(agreement["binding"]))
     same("the header key", blake(whole[:32], HEADER, 32), unhex(agreement["headerKey"]))
-    session = hashlib.blake2b(AGREEMENT + transcript, digest_size=32).digest()[:8]
+    session = initiation[15:21] + hashlib.blake2b(AGREEMENT + transcript, digest_size=32).digest()[:4]
     same("the session id", session, unhex(agreement["sessionId"]))
     signed = b"sealpost-prekey/1\0" + statement[:-64]
     nacl.crypto_sign_open(statement[-64:] + signed, unhex(vector["responder"]["peerKey"]))

@@ -8,17 +8,7 @@
  * initiator, u64 atMs, ephemeral key 32, and for suite 2 the ML-KEM-768 ciphertext of 1,088 bytes.
  */
 import { fromHex, type MeshId, type Millis, toHex } from '@sealpost/std'
-import {
-  concatBytes,
-  context,
-  FieldReader,
-  isUnsigned,
-  lengthPrefixed,
-  readU64,
-  u32,
-  u64,
-  utf8,
-} from '../byte-fields.ts'
+import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u32, u64, utf8 } from '../byte-fields.ts'
 import type { Correspondent } from '../envelope/envelope.ts'
 import type { BoxKeys, Identity } from '../keys/keys.ts'
 import { hash256 } from '../sodium.ts'
@@ -47,7 +37,7 @@ export interface RatchetScope {
 export type RatchetSuite = 1 | 2
 
 export interface Agreement {
-  /** 16 hex digits: the first 8 bytes of the hash of the transcript. */
+  /** 20 hex digits: `atMs` as 6 bytes, then 4 bytes of the hash of the transcript. A newer session has a higher id. */
   readonly sessionId: string
   readonly suite: RatchetSuite
   readonly isLastResort: boolean
@@ -85,6 +75,7 @@ type Outcome<Value> =
   | { readonly ok: false; readonly code: AgreementRefusal }
 
 const INITIATION_BYTES = 53
+const TIME_MS_MAX = 2 ** 48 - 1
 const INFO = utf8('sealpost-x3dh/1')
 const CONTEXT = context('sealpost-agreement/1')
 const PADDING = new Uint8Array(KEY_BYTES).fill(0xff)
@@ -203,7 +194,8 @@ function bind(secret: Uint8Array, kemSecret: Uint8Array, initiation: Initiation,
   const { next: root, out: binding } = halvesOf(secret, concatBytes([CONTEXT, transcript, lengthPrefixed(kemSecret)]))
   secret.fill(0)
   kemSecret.fill(0)
-  const sessionId = toHex(hash256(concatBytes([CONTEXT, transcript])).subarray(0, 8))
+  const hash = hash256(concatBytes([CONTEXT, transcript]))
+  const sessionId = initiation.atMs.toString(16).padStart(12, '0') + toHex(hash.subarray(0, 4))
   const { suite, atMs, prekeyId, oneTimeId } = initiation
   return {
     ...{ sessionId, suite, atMs, root, binding },
@@ -249,9 +241,9 @@ export function initiationLength(bytes: Uint8Array): number | null {
   return bytes.length >= length ? length : null
 }
 
-/** Returns the time that an initiation names, which nothing proves before it is accepted. */
-export function initiationTime(bytes: Uint8Array): Millis {
-  return readU64(bytes, 13)
+/** Returns the time that a session id names, which nothing proves before a message of the session opens. */
+export function sessionTime(sessionId: string): Millis {
+  return Number.parseInt(sessionId.slice(0, 12), 16)
 }
 
 function readInitiation(bytes: Uint8Array): Initiation | null {
@@ -259,7 +251,7 @@ function readInitiation(bytes: Uint8Array): Initiation | null {
   const fields = new FieldReader(bytes)
   const [suite] = fields.take(1) as unknown as [RatchetSuite]
   const [prekeyId, oneTimeId, boxEpoch, atMs] = [fields.u32(), fields.u32(), fields.u32(), fields.u64()]
-  if (!isUnsigned(atMs, Number.MAX_SAFE_INTEGER)) return null
+  if (!isUnsigned(atMs, TIME_MS_MAX)) return null
   const ephemeralKey = fields.take(KEY_BYTES).slice()
   const kemText = fields.take(suite === 2 ? KEM_CIPHERTEXT_BYTES : 0).slice()
   return { suite, prekeyId, oneTimeId, boxEpoch, atMs, ephemeralKey, kemText }

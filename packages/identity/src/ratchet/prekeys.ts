@@ -224,7 +224,7 @@ function readSigned(fields: FieldReader): SignedPrekey {
   const publicKey = fields.u16() === 1 ? fields.take(KEM_KEY_BYTES).slice() : null
   const kem = publicKey && { publicKey, secretKey: fields.take(KEM_SECRET_BYTES).slice() }
   const count = fields.u32()
-  const answered = new Set(Array.from({ length: count }, () => toHex(fields.take(8))))
+  const answered = new Set(Array.from({ length: count }, () => toHex(fields.take(10))))
   return { id, boxEpoch, keys, kem, keepUntilMs, answered }
 }
 

@@ -1,8 +1,8 @@
 /**
  * Encodes the header of a ratcheted message. It is not encrypted. Big-endian:
- *     0 magic "SPR1"    13 ratchet key 32   53 fork u32      65 ack u32
- *     4 flags u8        45 chain u32        57 number u32    69 mac 16
- *     5 session id 8    49 parent u32       61 previous u32  85 [initiation], nonce 24, ciphertext and tag
+ *     0 magic "SPR1"    15 ratchet key 32   55 fork u32      67 ack u32
+ *     4 flags u8        47 chain u32        59 number u32    71 mac 16
+ *     5 session id 10   51 parent u32       63 previous u32  87 [initiation], nonce 24, ciphertext and tag
  *
  * Flag 1: the initiation of the session follows the header. Flag 2: the sender has reset. The MAC covers every other byte of the message.
  */
@@ -47,7 +47,9 @@ export interface RatchetMessage {
 const MAGIC = 0x53505231
 const FLAG_INITIATION = 1
 const FLAG_RESET = 2
-const MAC_AT = 69
+const KEY_AT = 15
+const NUMBERS_AT = 47
+const MAC_AT = 71
 const HEADER_BYTES = MAC_AT + MAC_BYTES
 /** The bytes that a ratchet adds to a text, without an initiation. */
 export const RATCHET_OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
@@ -57,9 +59,10 @@ export function encodeHeader(header: RatchetHeader, hasInitiation: boolean): Uin
   writeU32(bytes, 0, MAGIC)
   bytes[4] = (hasInitiation ? FLAG_INITIATION : 0) | (header.isReset ? FLAG_RESET : 0)
   bytes.set(fromHex(header.sessionId), 5)
-  bytes.set(header.key, 13)
+  bytes.set(header.key, KEY_AT)
   const { chain, parent, fork, number, previous, ack } = header
-  for (const [i, value] of [chain, parent, fork, number, previous, ack].entries()) writeU32(bytes, 45 + 4 * i, value)
+  for (const [i, value] of [chain, parent, fork, number, previous, ack].entries())
+    writeU32(bytes, NUMBERS_AT + 4 * i, value)
   return bytes
 }
 
@@ -74,12 +77,19 @@ export function readMessage(bytes: Uint8Array): RatchetMessage | null {
   const hasInitiation = (bytes[4]! & FLAG_INITIATION) !== 0
   const length = hasInitiation ? initiationLength(bytes.subarray(HEADER_BYTES)) : 0
   if (length === null || bytes.length < RATCHET_OVERHEAD_BYTES + length) return null
-  const [chain, parent, fork, number, previous, ack] = [45, 49, 53, 57, 61, 65].map((at) => readU32(bytes, at))
+  const [chain, parent, fork, number, previous, ack] = [0, 4, 8, 12, 16, 20].map((at) =>
+    readU32(bytes, NUMBERS_AT + at),
+  )
   if (chain === 0) return null
   const nonceAt = HEADER_BYTES + length
   return {
     header: {
-      ...{ sessionId: toHex(bytes.subarray(5, 13)), key: copyBytes(bytes, 13, 32), chain: chain!, parent: parent! },
+      ...{
+        sessionId: toHex(bytes.subarray(5, KEY_AT)),
+        key: copyBytes(bytes, KEY_AT, 32),
+        chain: chain!,
+        parent: parent!,
+      },
       ...{ fork: fork!, number: number!, previous: previous!, ack: ack! },
       isReset: (bytes[4]! & FLAG_RESET) !== 0,
     },

@@ -7,6 +7,7 @@ import type { OfferedKey, RatchetSession, ReceivingChain } from './ratchet-sessi
 const NOTHING = new Uint8Array(0)
 /** Stands for null where a length is expected. */
 const UNKNOWN = 0xffffffff
+const STANDINGS = ['usable', 'doubtful', 'lost'] as const
 
 /** Encodes everything but the sending chain, which no other process may continue. */
 export function encodeSession(state: RatchetSession): Uint8Array {
@@ -17,6 +18,7 @@ export function encodeSession(state: RatchetSession): Uint8Array {
     ...(spent ? [u16(1), u32(spent.prekeyId), u32(spent.oneTimeId)] : [u16(0)]),
     ...[u32(state.lastChain), u32(state.lastLength), u32(state.highest), u32(state.highestParent)],
     u16(state.isResetHeard ? 1 : 0),
+    u16(STANDINGS.indexOf(state.standing)),
     ...(parent ? [u16(1), u32(parent.chain), parent.publicKey, parent.base, u32(parent.nextFork)] : [u16(0)]),
     ...list(state.offers, encodeOffer),
     ...list(state.receiving, encodeChain),
@@ -49,13 +51,14 @@ function encodeChain({ publicKey, key, next, keys, touchedMs }: ReceivingChain):
 /** Reads what `encodeSession` wrote. Check that the reader is at its end afterwards. */
 export function decodeSession(fields: FieldReader): RatchetSession {
   const key = () => fields.take(KEY_BYTES).slice()
-  const sessionId = toHex(fields.take(8))
+  const sessionId = toHex(fields.take(10))
   const head = { sessionId, atMs: fields.u64(), isInitiator: fields.u16() === 1, binding: key(), headerKey: key() }
   const initiation = optional(fields.prefixed())
   const spent = fields.u16() === 1 ? { prekeyId: fields.u32(), oneTimeId: fields.u32(), sessionId } : null
   const numbers = { lastChain: fields.u32(), lastLength: fields.u32(), highest: fields.u32() }
   const highestParent = fields.u32()
   const isResetHeard = fields.u16() === 1
+  const standing = STANDINGS[fields.u16()]!
   const hasParent = fields.u16() === 1
   const parent = hasParent ? { chain: fields.u32(), publicKey: key(), base: key(), nextFork: fields.u32() } : null
   const offers = map(fields, () => ({
@@ -72,7 +75,7 @@ export function decodeSession(fields: FieldReader): RatchetSession {
   const gone = Array.from({ length: fields.u32() }, () => ({
     ...{ chain: fields.u32(), from: fields.u32(), to: fields.u32() },
   }))
-  const seen = { highestParent, isResetHeard, receiving, unseen, closed, gone, goneBelow }
+  const seen = { highestParent, isResetHeard, standing, receiving, unseen, closed, gone, goneBelow }
   return { ...head, initiation, spent, ...numbers, sending: null, parent, offers, ...seen }
 }
 

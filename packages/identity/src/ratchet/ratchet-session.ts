@@ -92,6 +92,8 @@ export interface RatchetSession {
   goneBelow: number
   /** Whether the peer's reset was reported. */
   isResetHeard: boolean
+  /** `doubtful`: the peer may have lost it. `lost`: this side has reset since. Neither seals, and both still open. */
+  standing: 'usable' | 'doubtful' | 'lost'
 }
 
 export interface GoneRange {
@@ -132,7 +134,7 @@ function sessionOf(agreement: Agreement, isInitiator: boolean): RatchetSession {
     spent: isInitiator ? null : agreement.spent,
     ...{ lastChain: 0, lastLength: 0, sending: null, parent: null, offers: new Map() },
     ...{ highest: 0, highestParent: 0, receiving: new Map(), unseen: new Map(), closed: new Map() },
-    ...{ gone: [], goneBelow: 0, isResetHeard: false },
+    ...{ gone: [], goneBelow: 0, isResetHeard: false, standing: 'usable' },
   }
 }
 
@@ -269,7 +271,6 @@ function openWith(crypto: RatchetCrypto, state: RatchetSession, message: Ratchet
   return crypto.open(message.sealed, key, message.nonce, concatBytes([state.binding, message.headerBytes]))
 }
 
-/** Updates everything that depends on which chains have been seen. */
 function chainSeen(state: RatchetSession, header: RatchetHeader, root: Uint8Array, nowMs: number): void {
   const { chain, previous } = header
   for (let number = state.highest + 1; number < chain; number++)
@@ -292,7 +293,7 @@ function chainSeen(state: RatchetSession, header: RatchetHeader, root: Uint8Arra
   trimKeys(state)
 }
 
-/** Deletes the keys that the peer can't use as a parent any more: its chains use parents in ascending order. */
+/** Deletes the keys that the peer can't use any more: its chains use parents in ascending order. */
 function retireOffers(state: RatchetSession): void {
   if (state.unseen.size > 0) return
   for (const number of [...state.offers.keys()]) if (number < state.highestParent) dropOffer(state, number)
@@ -455,8 +456,7 @@ function liveCount({ receiving }: RatchetSession): number {
 
 function endOldest(state: RatchetSession): void {
   const live = [...state.receiving].filter(([, { key }]) => key).map(([number]) => number)
-  const oldest = Math.min(...live)
-  endChain(state, oldest, state.receiving.get(oldest)!)
+  endChain(state, Math.min(...live), state.receiving.get(Math.min(...live))!)
 }
 
 /** Gives up the messages of a chain that have not arrived and have no keys yet. */

@@ -7,10 +7,10 @@ import { assert, OperatingError } from '@sealpost/std'
 import { concatBytes, FieldReader, u16, u32, u64 } from '../byte-fields.ts'
 import type { Correspondent } from '../envelope/envelope.ts'
 import type { BoxKeys, Identity } from '../keys/keys.ts'
-import { type AgreementRefusal, accept, initiate, initiationTime, type RatchetScope } from './agreement.ts'
+import { type AgreementRefusal, accept, initiate, type RatchetScope, sessionTime } from './agreement.ts'
 import type { PrekeyBundle, PrekeyStatement, Prekeys, SpentPrekey } from './prekeys.ts'
 import { type RatchetCrypto, sodiumRatchetCrypto } from './ratchet-crypto.ts'
-import { type RatchetMessage, readMessage } from './ratchet-header.ts'
+import { type RatchetHeader, type RatchetMessage, readMessage } from './ratchet-header.ts'
 import { decodeSession, encodeSession } from './ratchet-record.ts'
 import {
   expireInSession,
@@ -102,7 +102,7 @@ export class Ratchet {
   /** Returns whether `agree` must be called before `seal`. */
   needsAgreement(nowMs: number): boolean {
     const current = this.#current
-    return !current || (current.isInitiator && current.initiation !== null && nowMs - current.atMs > UNANSWERED_MS_MAX)
+    return !current || (isUnanswered(current) && nowMs - current.atMs > UNANSWERED_MS_MAX)
   }
 
   /** Whether the peer has not confirmed that it has learned of a reset. Send it a message soon, even an empty one. */
@@ -150,7 +150,8 @@ export class Ratchet {
     const session = this.#sessions.get(message.header.sessionId)
     if (session) return this.#openKnown(session, message, nowMs)
     if (message.initiation) return this.#openFirst(message, parties, nowMs)
-    return { ok: false, code: 'ratchet_reset', news: this.#resetUnproven(nowMs) } // a broker can invent a session
+    const news = this.#resetUnproven(message.header.sessionId, nowMs) // a broker can invent a session
+    return { ok: false, code: 'ratchet_reset', news }
   }
 
   /** Deletes the key of a message that is settled. Store `export()` in the batch of the settlement. */
@@ -166,6 +167,7 @@ export class Ratchet {
 
   /** Ends the current session for sending, so that the next message begins another one and reports the reset. */
   reset(nowMs: number): void {
+    for (const session of this.#sessions.values()) session.standing = 'lost'
     this.#current = null
     this.#isResetOwed = true
     this.#resetSentIn = null
@@ -176,18 +178,22 @@ export class Ratchet {
     const result = openInSession(this.#crypto, session, message, nowMs)
     const { chain, number } = message.header
     const isLost = result.ok ? result.isOwnStateOld : result.code === 'ratchet_reset'
-    const isReset = isLost && session === this.#current
-    if (isReset) this.reset(nowMs)
-    const news: RatchetNews[] = isReset ? ['ratchet_reset'] : []
-    if (result.ok) news.push(...this.#newsOf(session, message))
+    const news: RatchetNews[] = result.ok ? this.#newsOf(session, message) : []
+    if (isLost) news.push(...this.#resetProven(session, nowMs))
     if (!result.ok) return { ok: false, code: result.code, news }
     return { ok: true, text: result.text, place: { sessionId: session.sessionId, chain, number }, news }
+  }
+
+  #resetProven(session: RatchetSession, nowMs: number): RatchetNews[] {
+    if (session !== this.#current) return this.#resetUnproven(session.sessionId, nowMs)
+    this.reset(nowMs)
+    return ['ratchet_reset']
   }
 
   #openFirst(message: RatchetMessage, parties: RatchetParties, nowMs: number): RatchetOpening {
     const { prekeys } = parties
     const result = accept(this.#crypto, { ...parties, scope: this.#scope }, prekeys, message.initiation!)
-    if (!result.ok) return this.#refuseFirst(result.code, message.initiation!, nowMs)
+    if (!result.ok) return this.#refuseFirst(result.code, message.header, nowMs)
     const { agreement } = result
     if (agreement.sessionId !== message.header.sessionId) return { ok: false, code: 'does_not_open', news: [] }
     const session = sessionOfResponder(agreement)
@@ -195,7 +201,6 @@ export class Ratchet {
     if (!opened.ok) return { ok: false, code: 'does_not_open', news: [] }
     prekeys.reserve(agreement.spent)
     this.#add(session)
-    if (this.#isPreferred(session, message.header.isReset)) this.#current = session
     const { chain, number } = message.header
     const news: RatchetNews[] = ['ratchet_agreed']
     if (agreement.isLastResort) news.push('ratchet_last_resort')
@@ -203,42 +208,52 @@ export class Ratchet {
     return { ok: true, text: opened.text, place: { sessionId: session.sessionId, chain, number }, news }
   }
 
-  /** Notes what an opened message shows about resets of both sides. */
+  /** Notes what an opened message shows about resets of both sides, and chooses the session to seal in. */
   #newsOf(session: RatchetSession, { header }: RatchetMessage): RatchetNews[] {
     const sent = this.#resetSentIn
     if (sent && sent.sessionId === session.sessionId && header.ack >= sent.chain) {
       this.#isResetOwed = false
       this.#resetSentIn = null
     }
-    if (!header.isReset || session.isResetHeard) return []
-    session.isResetHeard = true
-    return ['ratchet_peer_reset']
+    const isHeard = header.isReset && !session.isResetHeard
+    if (isHeard) session.isResetHeard = true
+    this.#choose(session, isHeard)
+    return isHeard ? ['ratchet_peer_reset'] : []
   }
 
   /** If the prekey is gone, this side may have lost its store. The peer learns that from a newer agreement. */
-  #refuseFirst(code: AgreementRefusal, initiation: Uint8Array, nowMs: number): RatchetOpening {
-    if (code !== 'prekey_gone') return { ok: false, code, news: [] }
-    const atMs = initiationTime(initiation)
-    if (atMs < nowMs + SKEW_MS_MAX) this.#agreedAtMs = Math.max(this.#agreedAtMs, atMs)
-    return { ok: false, code, news: this.#resetUnproven(nowMs) }
+  #refuseFirst(code: AgreementRefusal, { sessionId }: RatchetHeader, nowMs: number): RatchetOpening {
+    return { ok: false, code, news: code === 'prekey_gone' ? this.#resetUnproven(sessionId, nowMs) : [] }
   }
 
-  #resetUnproven(nowMs: number): RatchetNews[] {
+  /**
+   * Resets because of a session that this side does not use, unless the peer is about to learn of a newer one: it may have
+   * sent the message before.
+   */
+  #resetUnproven(sessionId: string, nowMs: number): RatchetNews[] {
+    const atMs = sessionTime(sessionId)
+    if (atMs < nowMs + SKEW_MS_MAX) this.#agreedAtMs = Math.max(this.#agreedAtMs, atMs)
     const isPaused = nowMs >= this.#resetAtMs && nowMs - this.#resetAtMs < RESET_PAUSE_MS
-    if (isPaused) return []
+    const isReplaced = this.#isResetOwed && (this.#current?.sessionId ?? '') > sessionId
+    if (isReplaced || isPaused) return []
     this.reset(nowMs)
     return ['ratchet_reset']
   }
 
   /**
-   * Returns whether to seal in the peer's session from now on. If both sides agree at once, both choose the newer
-   * session. If the peer lost a session that it has used, it can't open that one any more.
+   * Both sides seal in the newest session that both can use, so they choose the same one, also if both have agreed at
+   * once. A message proves that its sender can use its session.
    */
-  #isPreferred(session: RatchetSession, isReset: boolean): boolean {
-    const current = this.#current
-    if (!current || (isReset && !current.initiation)) return true
-    if (session.atMs !== current.atMs) return session.atMs > current.atMs
-    return session.sessionId < current.sessionId
+  #choose(session: RatchetSession, isResetHeard: boolean): void {
+    if (session.standing === 'doubtful') session.standing = 'usable'
+    if (isResetHeard)
+      for (const other of this.#sessions.values())
+        if (other !== session && other.standing === 'usable' && !isUnanswered(other)) other.standing = 'doubtful'
+    this.#current = null
+    for (const other of this.#sessions.values()) {
+      const isNewer = !this.#current || other.sessionId > this.#current.sessionId
+      if (other.standing === 'usable' && isNewer) this.#current = other
+    }
   }
 
   #add(session: RatchetSession): RatchetSession {
@@ -279,4 +294,8 @@ export class Ratchet {
     ratchet.#current = sessions[currentNo - 1] ?? null
     return ratchet
   }
+}
+
+function isUnanswered({ isInitiator, initiation }: RatchetSession): boolean {
+  return isInitiator && initiation !== null
 }

@@ -184,12 +184,12 @@ export class RatchetOracle {
   }
 }
 
-export const sessionIdOf = (bytes: Uint8Array): string => toHex(bytes.subarray(5, 13))
+export const sessionIdOf = (bytes: Uint8Array): string => toHex(bytes.subarray(5, 15))
 
 /** Returns whether the victim began the chain, or the parent, of the message after the theft. */
 function isHealed({ bytes, from, lane }: Posted, { victim, chains }: Theft): boolean {
   const last = chains[lane]!.get(sessionIdOf(bytes))
   const view = new DataView(bytes.buffer, bytes.byteOffset)
-  const own = view.getUint32(from === victim ? 45 : 49)
+  const own = view.getUint32(from === victim ? 47 : 51)
   return last === undefined ? from === victim || own > 0 : own > last
 }

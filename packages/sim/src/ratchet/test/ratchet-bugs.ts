@@ -128,8 +128,8 @@ const identity: readonly Edit[] = [
   },
   {
     name: 'peers that agree at once keep their own sessions',
-    from: 'if (session.atMs !== current.atMs) return session.atMs > current.atMs\n    return session.sessionId < current.sessionId',
-    to: 'return false',
+    from: "if (other.standing === 'usable' && isNewer) this.#current = other",
+    to: "if (other.standing === 'usable' && (!this.#current || other.isInitiator)) this.#current = other",
     breaks: /^liveness|^theft/,
   },
 ]
