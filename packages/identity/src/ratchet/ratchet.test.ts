@@ -215,6 +215,38 @@ test('a restored sender is detected, repeats no key, and both sides report it an
   expect(bob.ratchet.owesReset).toBe(false)
 })
 
+test('a sender that was restored to a former session is answered with a reset', () => {
+  const { alice, bob } = pair()
+  bob.read(alice.seal('one'))
+  alice.read(bob.seal('two'))
+  const yesterday = alice.save()
+  alice.restart()
+  bob.read(alice.seal('three'))
+  alice.ratchet.reset(NOW)
+  alice.agree(bob, NOW + 100_000)
+  bob.read(alice.seal('four', NOW + 100_000), NOW + 100_000)
+  alice.restart(yesterday)
+  const conflicting = alice.seal('five', NOW + 200_000)
+  const opened = bob.open(conflicting, NOW + 200_000)
+  expect(opened).toEqual({ ok: false, code: 'ratchet_reset', news: ['ratchet_reset'] })
+  bob.agree(alice, NOW + 200_000)
+  expect(alice.read(bob.seal('six'))).toBe('six')
+  expect(bob.read(alice.seal('seven'))).toBe('seven')
+})
+
+test('peers that agree at once choose the same session, whichever first message arrives late', () => {
+  const [alice, bob] = [new Side(1, 2), new Side(2, 1)]
+  alice.agree(bob, NOW)
+  bob.agree(alice, NOW + 1)
+  const [toBob, late] = [alice.seal('a'), bob.seal('b')]
+  expect(bob.read(toBob)).toBe('a')
+  expect(bob.read(alice.seal('c'))).toBe('c')
+  expect(alice.read(late)).toBe('b')
+  const [again, back] = [alice.seal('d'), bob.seal('e')]
+  expect(toHex(again.subarray(5, 15))).toBe(toHex(back.subarray(5, 15)))
+  expect([bob.read(again), alice.read(back)]).toEqual(['d', 'e'])
+})
+
 test('a restored recipient detects it, from a message that refers to a key that it does not have', () => {
   const { alice, bob } = pair()
   bob.read(alice.seal('one'))
