@@ -171,7 +171,7 @@ class RatchetWorld {
     this.#nowMs += days * DAY_MS
     for (const { envelopeId } of this.#broker.expire(this.#nowMs))
       this.oracle.posted.get(envelopeId)!.refusals.push('expired')
-    if (days > 60) this.oracle.isAged = true
+    if (this.#nowMs - START_MS > 60 * DAY_MS) this.oracle.isAged = true
     this.#guarded(side, (process) => process.expire())
   }
 
