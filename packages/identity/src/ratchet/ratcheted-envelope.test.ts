@@ -25,7 +25,7 @@ function world() {
   const statement = prekeys.rotate(sodiumRatchetCrypto, terms)
   const [out, back] = [new Ratchet(SCOPE), new Ratchet(SCOPE)]
   out.agree({ own: alice, peer: correspondent(bob) }, { statement, oneTime: null }, 0)
-  const sealer = new Sealer({ identity: alice, meshId: MESH, bucketBytes: 256 })
+  const sealer = new Sealer({ identity: alice, meshId: MESH, padTo: (length) => Math.ceil(length / 256) * 256 })
   const parties = { own: bob, ownBoxes: [bob.box], peers: [correspondent(alice)], prekeys }
   const opener = { sealer: new Sealer({ identity: bob, meshId: MESH }), ratchet: back, parties }
   const stream = { streamId: '30'.repeat(16) as StreamId, seq: 1, prev: NO_PREV }
