@@ -169,7 +169,7 @@ export class Prekeys {
     if (oneTimeId !== 0) this.#inUse.set(oneTimeId, sessionId)
   }
 
-  /** Deletes the prekeys of sessions that the same batch stores (`Ratchet.takeSpentPrekeys`). */
+  /** Deletes the prekeys of sessions that the same batch stores (`spent` of `Ratchet.export`). */
   spend(spent: readonly SpentPrekey[]): void {
     for (const { prekeyId, oneTimeId, sessionId } of spent) {
       if (oneTimeId === 0) this.#signed.get(prekeyId)?.answered.add(sessionId)
