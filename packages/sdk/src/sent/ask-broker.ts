@@ -77,7 +77,9 @@ export function reportsIn({ status, enqueuedAtMs, death, diedAtMs }: MessageWher
 /**
  * Returns a message of a log, changed by what the broker reports about it. `SentLog.askBroker` does this for its own
  * messages.
- * @example const shown = where.map((one) => withWhereabouts(sentLogOf(peer).find(one.envelopeId)!, one))
+ * @example
+ * const found = await sentLogOf(peer).askBroker([envelopeId])
+ * const shown = found.map((where) => withWhereabouts(sentLogOf(peer).find(where.envelopeId)!, where))
  */
 export function withWhereabouts(sent: SentMessage, where: MessageWhereabouts): SentMessage {
   let changed = sent
