@@ -86,6 +86,24 @@ export {
 } from './keys/key-binding.ts'
 export * from './keys/keys.ts'
 export {
+  type AdmissionTerms,
+  CERTIFICATE_BYTES_MAX,
+  certificateOf,
+  isRootedInvite,
+  type MemberClaim,
+  NO_REVOCATION,
+  nameRoot,
+  type Revocation,
+  type RootedInvite,
+  readAdmission,
+  readAnyInvite,
+  readCertificate,
+  readRevocation,
+  revocationHash,
+  signAdmission,
+  signRevocation,
+} from './members/certificate.ts'
+export {
   createDeviceInvite,
   createInvite,
   type DeviceInvite,
@@ -130,6 +148,7 @@ export {
   readPool,
 } from './members/group.ts'
 export { verifyForSelf } from './platform-crypto.ts'
+export { MembershipProofs, type Proven, type UnprovenReason } from './members/membership-proofs.ts'
 export { hash256, ready } from './sodium.ts'
 export {
   ENTRY_BYTES_MAX,

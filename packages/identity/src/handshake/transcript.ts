@@ -197,6 +197,27 @@ function enrolmentBytes(transcript: Transcript, { invite, name, bindingSignature
   ])
 }
 
+/**
+ * Reads the bytes of a transcript that a new member signed. Returns null if they have another form. Never throws. The
+ * caller verifies the member's signature over the bytes.
+ */
+export function readEnrolmentTranscript(
+  bytes: Uint8Array,
+): Pick<Transcript, 'meshId' | 'peerKey' | 'issuedAtMs'> | null {
+  const head = context('sealpost-auth/1 enrol')
+  if (!head.every((byte, at) => byte === bytes[at])) return null
+  const reader = new FieldReader(bytes.subarray(head.length))
+  reader.u16() // the version
+  reader.prefixed() // the offered versions
+  reader.prefixed() // the authority
+  const [, meshId, peerKey] = [reader.prefixed(), toHex(reader.prefixed()), toHex(reader.prefixed())]
+  for (const length of [32, 32, 16]) if (reader.prefixed().length !== length) return null
+  const issuedAtMs = reader.u64()
+  const isBare = reader.prefixed().length === 0 // an enrolment has no capabilities
+  if (!reader.isAtEnd || !isBare || !isHex(meshId, 16) || !isHex(peerKey, 32)) return null
+  return { meshId: meshId as string as MeshId, peerKey: peerKey as string as PeerKey, issuedAtMs }
+}
+
 export function signTokenRequest(keys: SigningKeys, transcript: Transcript, ttlSeconds: number): Uint8Array {
   assert(keys.publicKey === transcript.peerKey, 'a peer signs with the key it names')
   return sign(keys, requestBytes(transcript, ttlSeconds))

@@ -52,8 +52,9 @@ export interface PeerKeyFile {
   readonly formerKeys?: readonly PeerKey[]
 }
 
+/** The key of a broker, or the root of a mesh. */
 export interface BrokerKeyFile {
-  readonly kind: 'broker'
+  readonly kind: 'broker' | 'root'
   readonly signing: SigningKeys
 }
 
@@ -117,7 +118,7 @@ function lockedFromJson({ kind, publicKey, lock, sealed, keychain }: Fields): Lo
 
 function toJson(contents: KeyFile): object {
   const head = { format: FORMAT, version: VERSION, kind: contents.kind }
-  if (contents.kind === 'broker') return { ...head, ...signingToJson(contents.signing) }
+  if (contents.kind !== 'peer') return { ...head, ...signingToJson(contents.signing) }
   const { identity, formerBoxKeys, enrolment, formerKeys = [] } = contents
   assert(formerBoxKeys.length <= FORMER_KEYS_MAX, 'a key file keeps a bounded number of former box keys')
   return {
@@ -140,7 +141,7 @@ function signingToJson(signing: SigningKeys): object {
 function fromJson(fields: Fields): KeyFile | null {
   const signing = signingFromJson(fields)
   if (!signing) return null
-  if (fields.kind === 'broker') return { kind: 'broker', signing }
+  if (fields.kind === 'broker' || fields.kind === 'root') return { kind: fields.kind, signing }
   return fields.kind === 'peer' ? peerFromJson(signing, fields) : null
 }
 

@@ -1,5 +1,5 @@
 /**
- * Fuzzes the inputs of this package from a seed: invites, statements of groups and spaces, confirmations, entries,
+ * Fuzzes the inputs of this package from a seed: invites, certificates, statements of groups and spaces, confirmations, entries,
  * records, key bindings, envelopes, prepared sends, notes, key files and addresses. Half of the inputs have faults in
  * their bytes; the others have
  * validly signed or sealed faults, as a hostile member could create.
@@ -11,10 +11,18 @@ import { readConfirmation, signConfirmation } from '../envelope/confirmation.ts'
 import { openEnvelope, Sealer, sealEnvelope } from '../envelope/envelope.ts'
 import { encodeNote, readNote } from '../envelope/inner-header.ts'
 import { readPreparedSend, signPreparedSend } from '../envelope/prepared-send.ts'
-import { normalizeAuthority } from '../handshake/transcript.ts'
+import { normalizeAuthority, signEnrolment, type Transcript } from '../handshake/transcript.ts'
 import { bindBoxKey, checkKeyBinding } from '../keys/key-binding.ts'
 import { isLocked, plainText, readText } from '../keys/key-file.ts'
 import { type Identity, SIGNATURE_BYTES, sign } from '../keys/keys.ts'
+import {
+  certificateOf,
+  readAdmission,
+  readCertificate,
+  readRevocation,
+  signAdmission,
+  signRevocation,
+} from '../members/certificate.ts'
 import { createInvite, parseInvite, readInvite } from '../members/enrolment.ts'
 import { changeGroup, createGroup, readGroup } from '../members/group.ts'
 import { sodium } from '../sodium.ts'
@@ -68,6 +76,7 @@ function targets(): Readonly<Record<string, Target>> {
       readPreparedSend(bytes) ? bytes : null,
     ),
     'texts of invites': inviteTexts(),
+    ...certificateTargets(),
     bindings: bindings(),
     envelopes: envelopes(),
     notes,
@@ -82,6 +91,44 @@ function inviteSamples(): Uint8Array[] {
     const terms = { meshId: MESH, url: URL_TEXT, brokerKey: bob.signing.publicKey, usesMax, notAfterMs: 4e12 }
     return readInvite(createInvite(alice.signing, terms)).bytes
   })
+}
+
+function certificateTargets(): Readonly<Record<string, Target>> {
+  const [{ signing: admin }, { signing: newcomer }] = people()
+  const terms = { meshId: MESH, peerKey: newcomer.publicKey, name: 'ben', role: 'member', atMs: 5 } as const
+  const admissions = [terms, { ...terms, role: 'admin' } as const].map((each) => signAdmission(admin, each))
+  const revocation = { meshId: MESH, number: 2, previous: '11'.repeat(32), peerKey: newcomer.publicKey, atMs: 5 }
+  const certificate = certificateSample()
+  return {
+    admissions: bytesTarget(admissions, 'sealpost-admission/1', (bytes) => {
+      const found = readAdmission(bytes)
+      return found && signAdmission(admin, found)
+    }),
+    revocations: bytesTarget([signRevocation(admin, revocation)], 'sealpost-revocation/1', (bytes) => {
+      const found = readRevocation(bytes)
+      return found && signRevocation(admin, found)
+    }),
+    certificates: (random) => {
+      const isGood = random.chance(0.1)
+      const bytes = isGood ? certificate : faultyBytes(random, certificate, pick(random, admissions))
+      if (!readCertificate(bytes)) return false
+      if (toHex(bytes) !== toHex(certificate)) throw new Error('a changed certificate is accepted')
+      return true
+    },
+  }
+}
+
+function certificateSample(): Uint8Array {
+  const [invite] = inviteSamples() as [Uint8Array]
+  const newcomer = people()[1].signing
+  const [nonce, id] = [new Uint8Array(32), new Uint8Array(16)]
+  const transcript: Transcript = {
+    ...{ version: 1, versionsOffered: [1], authority: 'broker.example:443', brokerKey: newcomer.publicKey },
+    ...{ meshId: MESH, peerKey: newcomer.publicKey, serverNonce: nonce, clientNonce: nonce, connectionId: id },
+    ...{ issuedAtMs: 7, capabilities: [] },
+  }
+  const signed = { invite, name: 'ben', bindingSignature: new Uint8Array(SIGNATURE_BYTES) }
+  return certificateOf({ ...signed, transcript, signature: signEnrolment(newcomer, transcript, signed) })
 }
 
 function preparedSamples(): Uint8Array[] {

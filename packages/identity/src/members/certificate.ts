@@ -1,0 +1,253 @@
+/**
+ * Defines the statements that prove who is a member of a mesh, and verifies chains of them (docs/adr/0017).
+ *
+ * - *Certificate*: the invite and the signed enrolment. Bytes: lp(invite), lp(T("enrol")), lp(name), lp(signature of the
+ *   key binding), signature of the newcomer (`EnrolmentFields`).
+ * - *Admission*: the root or an admin names a member. Bytes: lp(mesh id), lp(member), lp(name), u16 role, u64 atMs,
+ *   lp(issuer), signature of the issuer over the context `sealpost-admission/1` and these fields.
+ * - *Revocation*: an admin ends a membership. Bytes: lp(mesh id), u32 number, lp(hash of the previous revocation), lp(member),
+ *   u64 atMs, lp(issuer), signature of the issuer over the context `sealpost-revocation/1` and these fields.
+ *
+ * Vector: packages/protocol/vectors/certificate.json.
+ */
+import {
+  asciiName,
+  assert,
+  fromHex,
+  isHex,
+  type MeshId,
+  type Millis,
+  OperatingError,
+  type PeerKey,
+  tidyName,
+  toHex,
+  unicodeName,
+} from '@sealpost/std'
+import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32, u64, utf8 } from '../byte-fields.ts'
+import { readEnrolmentTranscript, type Transcript, transcriptBytes } from '../handshake/transcript.ts'
+import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
+import { hash256, sodium } from '../sodium.ts'
+import { type Invite, type InviteRole, parseInvite, readInvite } from './enrolment.ts'
+
+/** What a certificate or an admission claims. The chain of its issuer decides whether the claim is true. */
+export interface MemberClaim {
+  readonly meshId: MeshId
+  readonly peerKey: PeerKey
+  /** The ASCII form. */
+  readonly name: string
+  readonly role: InviteRole
+  /** The root, or an admin. */
+  readonly issuer: PeerKey
+  /** When the statement was signed, in ms since 1970: for an admission by its issuer's clock, otherwise by the broker's. */
+  readonly atMs: Millis
+  readonly kind: 'certificate' | 'admission'
+}
+
+export type AdmissionTerms = Pick<MemberClaim, 'meshId' | 'peerKey' | 'name' | 'role' | 'atMs'>
+
+export interface Revocation {
+  readonly meshId: MeshId
+  /** 1 for the first revocation of the mesh, and one more for each. */
+  readonly number: number
+  /** The hash of the revocation before this one, as 64 hex digits; zeros for the first. */
+  readonly previous: string
+  readonly peerKey: PeerKey
+  readonly atMs: Millis
+  readonly issuer: PeerKey
+}
+
+/** The hash that the first revocation names as its predecessor. */
+export const NO_REVOCATION: string = '0'.repeat(64)
+export const CERTIFICATE_BYTES_MAX = 2048
+
+const ROLES = ['member', 'admin'] as const // the index is the number
+const NAME_MAX = 64
+const ADMISSION = 'sealpost-admission/1'
+const REVOCATION = 'sealpost-revocation/1'
+
+/** The parts of an enrolment that its signature covers. */
+export interface SignedEnrolment {
+  readonly invite: Uint8Array
+  readonly transcript: Transcript
+  readonly name: string
+  readonly bindingSignature: Uint8Array
+  readonly signature: Uint8Array
+}
+
+/** Returns the certificate of an enrolment whose signatures the caller has verified. */
+export function certificateOf({ invite, transcript, name, bindingSignature, signature }: SignedEnrolment): Uint8Array {
+  const fields = [invite, transcriptBytes('enrol', transcript), utf8(name), bindingSignature]
+  return concatBytes([...fields.map(lengthPrefixed), signature])
+}
+
+/** Reads a certificate. Returns null unless its issuer signed the invite and the member the enrolment. Never throws. */
+export function readCertificate(bytes: Uint8Array): MemberClaim | null {
+  if (bytes.length > CERTIFICATE_BYTES_MAX) return null
+  const reader = new FieldReader(bytes)
+  const [inviteBytes, transcript, name, binding] = [0, 1, 2, 3].map(() => reader.prefixed())
+  const signature = reader.take(SIGNATURE_BYTES)
+  if (!reader.isAtEnd) return null
+  const invite = parseInvite(inviteBytes!)
+  const enrolment = readEnrolmentTranscript(transcript!)
+  if (!invite || invite.meshId !== enrolment?.meshId) return null
+  const signed = concatBytes([transcript!, ...[hash256(inviteBytes!), name!, binding!].map(lengthPrefixed)])
+  if (!verify(enrolment.peerKey, signed, signature)) return null
+  const { meshId, role, issuer } = invite
+  const { peerKey, issuedAtMs: atMs } = enrolment
+  return { meshId, peerKey, name: normalized(asciiText(name!)), role, issuer, atMs, kind: 'certificate' }
+}
+
+/** @throws AssertionError unless the terms are valid */
+export function signAdmission(issuer: SigningKeys, terms: AdmissionTerms): Uint8Array {
+  const claim: MemberClaim = { ...terms, issuer: issuer.publicKey, kind: 'admission' }
+  assert(isAdmission(claim), 'an admission has a mesh, a member, a name, a role and a time')
+  const fields = admissionFields(claim)
+  return concatBytes([fields, sign(issuer, concatBytes([context(ADMISSION), fields]))])
+}
+
+/** Reads an admission. Returns null unless its issuer signed it. Never throws. */
+export function readAdmission(bytes: Uint8Array): MemberClaim | null {
+  const reader = new FieldReader(bytes)
+  const claim: MemberClaim = {
+    meshId: toHex(reader.prefixed()) as MeshId,
+    peerKey: toHex(reader.prefixed()) as PeerKey,
+    name: asciiText(reader.prefixed()),
+    role: ROLES[reader.u16()]!,
+    atMs: reader.u64(),
+    issuer: toHex(reader.prefixed()) as PeerKey,
+    kind: 'admission',
+  }
+  const signature = reader.take(SIGNATURE_BYTES)
+  if (!reader.isAtEnd || !isAdmission(claim)) return null
+  return verify(claim.issuer, concatBytes([context(ADMISSION), admissionFields(claim)]), signature) ? claim : null
+}
+
+/** @throws AssertionError unless the terms are valid */
+export function signRevocation(admin: SigningKeys, terms: Omit<Revocation, 'issuer'>): Uint8Array {
+  const revocation = { ...terms, issuer: admin.publicKey }
+  assert(isRevocation(revocation), 'a revocation has a mesh, a number, a hash, a member and a time')
+  const fields = revocationFields(revocation)
+  return concatBytes([fields, sign(admin, concatBytes([context(REVOCATION), fields]))])
+}
+
+/** Reads a revocation. Returns null unless its issuer signed it. Never throws. */
+export function readRevocation(bytes: Uint8Array): Revocation | null {
+  const reader = new FieldReader(bytes)
+  const revocation: Revocation = {
+    meshId: toHex(reader.prefixed()) as MeshId,
+    number: reader.u32(),
+    previous: toHex(reader.prefixed()),
+    peerKey: toHex(reader.prefixed()) as PeerKey,
+    atMs: reader.u64(),
+    issuer: toHex(reader.prefixed()) as PeerKey,
+  }
+  const signature = reader.take(SIGNATURE_BYTES)
+  if (!reader.isAtEnd || !isRevocation(revocation)) return null
+  const signed = concatBytes([context(REVOCATION), revocationFields(revocation)])
+  return verify(revocation.issuer, signed, signature) ? revocation : null
+}
+
+/** Returns the hash by which the next revocation names this one. */
+export const revocationHash = (bytes: Uint8Array): string => toHex(hash256(bytes))
+
+/**
+ * An invite that names the root of the mesh. The line consists of `sealpost2:` and the base64url of lp(invite), lp(root), u32
+ * revocations, and the issuer's signature over the context `sealpost-invite-root/1` and these fields.
+ */
+export interface RootedInvite {
+  readonly invite: Invite
+  /** Null for a line that names none (`sealpost1:`). */
+  readonly root: PeerKey | null
+  /** How many revocations the issuer knew. */
+  readonly revocations: number
+}
+
+const ROOTED_PREFIX = 'sealpost2:'
+const ROOTED = 'sealpost-invite-root/1'
+const TEXT_MAX = 2048
+
+export const isRootedInvite = (text: string): boolean => text.trim().startsWith(ROOTED_PREFIX)
+
+/** Adds the root to a line that `createInvite` returned for the same issuer. @throws OperatingError `invite_malformed` */
+export function nameRoot(
+  issuer: SigningKeys,
+  line: string,
+  { root, revocations }: { root: PeerKey; revocations: number },
+): string {
+  const { bytes, issuer: signer } = readInvite(line)
+  assert(signer === issuer.publicKey, 'the issuer of an invite names the root')
+  const fields = concatBytes([lengthPrefixed(bytes), lengthPrefixed(fromHex(root)), u32(revocations)])
+  return rootedText(concatBytes([fields, sign(issuer, concatBytes([context(ROOTED), fields]))]))
+}
+
+/** Reads an invite of either form, ignoring white space around it. @throws OperatingError `invite_malformed` */
+export function readAnyInvite(text: string): RootedInvite {
+  if (!isRootedInvite(text)) return { invite: readInvite(text), root: null, revocations: 0 }
+  const found = readRooted(text.trim())
+  if (found) return found
+  throw new OperatingError('invite_malformed', 'This is not an invite, or a part of it is missing or changed.')
+}
+
+function readRooted(text: string): RootedInvite | null {
+  if (text.length > TEXT_MAX) return null
+  try {
+    const bytes = sodium.from_base64(text.slice(ROOTED_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
+    return rootedText(bytes) === text ? rootedOf(bytes) : null // an invite has only one valid spelling
+  } catch {
+    return null // not base64url; the library's message would quote the invite
+  }
+}
+
+function rootedOf(bytes: Uint8Array): RootedInvite | null {
+  const reader = new FieldReader(bytes)
+  const invite = parseInvite(reader.prefixed().slice())
+  const root = toHex(reader.prefixed()) as PeerKey
+  const revocations = reader.u32()
+  const signature = reader.take(SIGNATURE_BYTES)
+  if (!reader.isAtEnd || !invite || !isHex(root, 32)) return null
+  const signed = concatBytes([context(ROOTED), bytes.subarray(0, bytes.length - SIGNATURE_BYTES)])
+  return verify(invite.issuer, signed, signature) ? { invite, root, revocations } : null
+}
+
+const rootedText = (bytes: Uint8Array): string =>
+  ROOTED_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
+
+function isAdmission({ meshId, peerKey, name, role, atMs, issuer }: MemberClaim): boolean {
+  const isClaim = isHex(meshId, 16) && isHex(peerKey, 32) && ROLES.includes(role) && isHex(issuer, 32)
+  return isClaim && isNameText(name) && isUnsigned(atMs, Number.MAX_SAFE_INTEGER)
+}
+
+function isRevocation({ meshId, number, previous, peerKey, atMs, issuer }: Revocation): boolean {
+  const isPlaced = isUnsigned(number, 0x7fffffff) && number > 0 && isHex(previous, 32)
+  const isOfKeys = isHex(meshId, 16) && isHex(peerKey, 32) && isHex(issuer, 32)
+  return isPlaced && isOfKeys && isUnsigned(atMs, Number.MAX_SAFE_INTEGER)
+}
+
+const isNameText = (name: string): boolean => name.length <= NAME_MAX && /^[ -~]*$/.test(name)
+
+const asciiText = (bytes: Uint8Array): string => String.fromCharCode(...bytes.subarray(0, NAME_MAX + 1))
+
+/** Returns the name as the broker stores it, which normalizes the name in an `enrol`. */
+function normalized(name: string): string {
+  if (!isNameText(name)) return name
+  return asciiName(unicodeName(tidyName(name)))
+}
+
+function admissionFields({ meshId, peerKey, name, role, atMs, issuer }: MemberClaim): Uint8Array {
+  return concatBytes([
+    ...[fromHex(meshId), fromHex(peerKey), utf8(name)].map(lengthPrefixed),
+    u16(ROLES.indexOf(role)),
+    u64(atMs),
+    lengthPrefixed(fromHex(issuer)),
+  ])
+}
+
+function revocationFields({ meshId, number, previous, peerKey, atMs, issuer }: Revocation): Uint8Array {
+  return concatBytes([
+    lengthPrefixed(fromHex(meshId)),
+    u32(number),
+    ...[previous, peerKey].map((hex) => lengthPrefixed(fromHex(hex))),
+    u64(atMs),
+    lengthPrefixed(fromHex(issuer)),
+  ])
+}
