@@ -148,7 +148,13 @@ export {
   readPool,
 } from './members/group.ts'
 export { verifyForSelf } from './platform-crypto.ts'
-export { MembershipProofs, type Proven, type UnprovenReason } from './members/membership-proofs.ts'
+export {
+  MembershipProofs,
+  type ProofKind,
+  type Proven,
+  type Standing,
+  type UnprovenReason,
+} from './members/membership-proofs.ts'
 export { hash256, ready } from './sodium.ts'
 export {
   ENTRY_BYTES_MAX,

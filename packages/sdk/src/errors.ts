@@ -67,6 +67,11 @@ export type HttpRefusalCode =
  * - `session_in_use`: another process of the profile uses the session of this name.
  * - `folder_path_too_long`: the path of the profile's folder is too long for a socket in it.
  *
+ * Codes of membership:
+ * - `member_unproven`: in a mesh with a root, no certificate proves that this key belongs to a member.
+ * - `root_missing`: the mesh has no root. An admin adopts one.
+ * - `root_differs`: the mesh has another root than the one that this peer has pinned, or is about to adopt.
+ *
  * Codes of sent messages:
  * - `message_unknown`: the log has no sent message with this envelope id.
  * - `too_many_confirmations`: at most 64 recipients of one message can be asked to confirm it.
@@ -161,6 +166,9 @@ export type SdkCode =
   | 'store_corrupt'
   | 'store_failed'
   | 'websocket_missing'
+  | 'member_unproven'
+  | 'root_missing'
+  | 'root_differs'
   | 'message_unknown'
   | 'too_many_confirmations'
   | 'message_rejected'

@@ -12,6 +12,7 @@ import { dirname } from 'node:path'
 import type { Authentication, Enrolment, Replies, Requester, RevokeReply } from '@sealpost/core'
 import type { Prover } from '@sealpost/driver'
 import {
+  certificateOf,
   checkKeyBinding,
   generateSigningKeys,
   hash256,
@@ -243,6 +244,8 @@ async function makeKeyFile(path: string): Promise<void> {
 
 interface Checked {
   readonly claim: VerifiedInvite
+  /** The signed enrolment, which proves the membership to other members. */
+  readonly certificate: { readonly bytes: Uint8Array; readonly atMs: Millis }
   readonly binding: KeyBinding
   readonly proof: Uint8Array
 }
@@ -275,10 +278,11 @@ export class EnrolmentService {
     if (checked === null) return null
     // The reply must not distinguish this from an invite that is used up or revoked.
     if (checked === 'invite_refused') return { status: checked }
-    const { claim, binding, proof } = checked
+    const { claim, binding, proof, certificate } = checked
     const name = unicodeName(tidyName(enrol.name))
     if (!isChosenName(name)) return { status: 'name_malformed' }
-    const outcome = await enrolByInvite(this.db, claim, { ...binding, name: asciiName(name) }, this.membersMax)
+    const candidate = { ...binding, name: asciiName(name), certificate }
+    const outcome = await enrolByInvite(this.db, claim, candidate, this.membersMax)
     if (outcome.status === 'invite_refused') return this.cells.sendOn(claim.meshId, proof)
     return outcome.status === 'enrolled' ? { ...outcome, proof } : outcome
   }
@@ -305,7 +309,8 @@ export class EnrolmentService {
     const binding = bindingOf(enrol, meshId)
     const expected = { meshId, peerKey: enrol.peerKey, nowMs: Date.now() }
     if (checkKeyBinding(binding, expected) !== 'ok') return 'invite_refused'
-    return { claim: claimOf(invite), binding, proof: signAsBroker(this.keys, transcript, enrol.signature) }
+    const certificate = { bytes: certificateOf({ ...enrol, transcript }), atMs: hello.issuedAtMs }
+    return { claim: claimOf(invite), binding, certificate, proof: signAsBroker(this.keys, transcript, enrol.signature) }
   }
 }
 

@@ -24,6 +24,7 @@ import { Inboxes, pollResultJson, type Settling } from './mailbox/polled-connect
 import * as routes from './mailbox/routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './mailbox/send.ts'
 import { SentMessages } from './mailbox/sent.ts'
+import { addProofs } from './proofs.ts'
 import { boundBody, type Env, type HttpApi, RequestLimits } from './route-parts.ts'
 import {
   Challenges,
@@ -50,8 +51,7 @@ interface StartParts extends Parts {
   readonly authenticator: Authenticator
 }
 
-interface ApiParts extends Parts {
-  readonly db: Database
+interface ApiParts extends StartParts {
   readonly groups: GroupRosters
   readonly tokens: Tokens
   readonly challenges: Challenges
@@ -90,6 +90,7 @@ export function openApi(
   const app = apiRoutes({
     ...parts,
     db,
+    authenticator,
     tokens: new Tokens({ db, authenticator, challenges }),
     challenges,
     inboxes: new Inboxes(parts.driver, parts.queue, pollingIdleMs),
@@ -133,6 +134,7 @@ function apiRoutes(parts: ApiParts): HttpApi {
   addTokens(app, parts)
   addMail(app, parts)
   addGroups(app, parts)
+  addProofs(app, parts)
   addAttachments(app, parts.attachments)
   addSpaces(app, parts.spaces)
   addReplays(app, parts)

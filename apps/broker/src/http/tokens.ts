@@ -32,6 +32,7 @@ export const httpRefusals = {
     meaning:
       'this peer is not the owner that the statement names, or is neither an admin of the mesh nor the owner of the group',
   },
+  not_admin: { status: 403, meaning: 'this peer is not an admin of the mesh' },
   not_found: { status: 404, meaning: 'no such path' },
   attachment_unknown: { status: 404, meaning: 'no such attachment, or this peer is not allowed to access it' },
   recipient_unknown: {
@@ -54,6 +55,7 @@ export const httpRefusals = {
   body_too_large: { status: 413, meaning: 'the body exceeds the limit for this request' },
   attachment_too_large: { status: 413, meaning: "the attachment exceeds the broker's limit" },
   stale_epoch: { status: 409, meaning: 'a later epoch than the one in this request is already stored' },
+  root_differs: { status: 409, meaning: 'the mesh has a different root' },
   before_horizon: { status: 410, meaning: 'the stored history begins after this time, or the space stores no history' },
   rate_limited: { status: 429, meaning: 'the request rate exceeds the limit' },
   too_many_requests: { status: 429, meaning: 'too many concurrent requests from this peer' },

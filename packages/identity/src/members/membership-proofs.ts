@@ -75,8 +75,8 @@ export class MembershipProofs {
     return this.#hashes.at(-1) ?? NO_REVOCATION
   }
 
-  /** Adds a statement. Returns the key that it is about; null if it is invalid or belongs to another mesh. */
-  add(kind: ProofKind, bytes: Uint8Array): PeerKey | null {
+  /** Adds a statement. Returns the keys that it is about; none if it is invalid or belongs to another mesh. */
+  add(kind: ProofKind, bytes: Uint8Array): readonly PeerKey[] {
     switch (kind) {
       case 'certificate':
         return this.#addClaim(readCertificate(bytes))
@@ -130,42 +130,42 @@ export class MembershipProofs {
   }
 
   /** The newest valid admission of a key counts; a certificate counts only without one. */
-  #addClaim(claim: MemberClaim | null): PeerKey | null {
-    if (claim?.meshId !== this.#meshId) return null
+  #addClaim(claim: MemberClaim | null): readonly PeerKey[] {
+    if (claim?.meshId !== this.#meshId) return []
     const { peerKey, issuer, kind } = claim
     const others = (this.#claims.get(peerKey) ?? []).filter((known) => known.issuer !== issuer || known.kind !== kind)
     const same = (this.#claims.get(peerKey) ?? []).find((known) => known.issuer === issuer && known.kind === kind)
     const all = [...others, same && same.atMs > claim.atMs ? same : claim].sort(newestFirst)
     this.#claims.set(peerKey, all.slice(0, CLAIMS_MAX))
-    return peerKey
+    return [peerKey]
   }
 
-  #addDevice(bytes: Uint8Array): PeerKey | null {
+  #addDevice(bytes: Uint8Array): readonly PeerKey[] {
     const statement = readDevice(bytes)
-    if (statement?.meshId !== this.#meshId) return null
+    if (statement?.meshId !== this.#meshId) return []
     // A device belongs to the first user that it was seen with, as in `UserStatements`.
     if (!this.#devices.has(statement.device)) this.#devices.set(statement.device, statement)
-    return statement.device
+    return [statement.device]
   }
 
-  #addRemoval(bytes: Uint8Array): PeerKey | null {
+  #addRemoval(bytes: Uint8Array): readonly PeerKey[] {
     const removal = readRemoval(bytes)
-    if (removal?.meshId !== this.#meshId) return null
+    if (removal?.meshId !== this.#meshId) return []
     this.#removed.add(`${removal.user} ${removal.device}`)
-    return removal.device
+    return [removal.device]
   }
 
   /** The first successor of a key counts. */
-  #addSuccession(bytes: Uint8Array): PeerKey | null {
+  #addSuccession(bytes: Uint8Array): readonly PeerKey[] {
     const rotation = readIdentityRotation(bytes)
-    if (rotation?.meshId !== this.#meshId) return null
+    if (rotation?.meshId !== this.#meshId) return []
     const { former, successor } = rotation
     const isFirst = !this.#successors.has(former) && !this.#formers.has(successor)
     if (isFirst && !this.keysOf(former).includes(successor)) {
       this.#successors.set(former, successor)
       this.#formers.set(successor, former)
     }
-    return successor
+    return [former, successor]
   }
 
   /**

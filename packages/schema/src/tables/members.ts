@@ -236,6 +236,44 @@ export const invite = pgTable(
   ],
 )
 
+/** The key that certifies the first admins of a mesh. Its secret is not in the database. */
+export const meshRoot = pgTable('mesh_root', {
+  meshId: uuid('mesh_id')
+    .primaryKey()
+    .references(() => mesh.meshId),
+  rootKey: bytea('root_key').notNull(),
+  adoptedAt: instant('adopted_at').notNull().default(sql`clock_timestamp()`),
+})
+
+/** Signed statements that name a member. Peers verify them, so a false one has no effect. They outlive the membership. */
+export const memberProof = pgTable(
+  'member_proof',
+  {
+    meshId: uuid('mesh_id')
+      .notNull()
+      .references(() => mesh.meshId),
+    peerKey: bytea('peer_key').notNull(),
+    kind: text('kind', { enum: ['certificate', 'admission'] }).notNull(),
+    issuer: bytea('issuer').notNull(),
+    atMs: bigint('at_ms', { mode: 'number' }).notNull(),
+    statement: bytea('statement').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.meshId, t.peerKey, t.kind, t.issuer] })],
+)
+
+/** The signed revocations of a mesh. Each names its number and the hash of the one before. */
+export const memberRevocation = pgTable(
+  'member_revocation',
+  {
+    meshId: uuid('mesh_id')
+      .notNull()
+      .references(() => mesh.meshId),
+    number: integer('number').notNull(),
+    statement: bytea('statement').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.meshId, t.number] })],
+)
+
 /** Access tokens for HTTP. A copy of the table is useless, because tokens are hashed. */
 export const accessToken = pgTable(
   'access_token',

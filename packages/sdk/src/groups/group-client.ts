@@ -164,6 +164,8 @@ export type MemberOutcome =
 export interface SendObserver {
   /** Set if the group's history is to record the message. */
   readonly recorder?: MessageRecorder | undefined
+  /** Members that receive no key, because no certificate proves them. The observer ends them. */
+  readonly barred?: ReadonlySet<PeerKey> | undefined
   /** Called with the members to send to, and again if the group changes. */
   readonly expect: (members: readonly PeerKey[]) => void
   readonly ended: (outcome: MemberOutcome) => void
@@ -247,7 +249,8 @@ export class GroupSender {
     const note = { ...rest.terms.note, group: groupId, groupEpoch: epoch }
     const record = observer.recorder?.sealRecord({ ticket: sealed.ticket, note })
     const message = { ...sealed, ...rest, groupId, epoch, record, members: to, owed: new Set<PeerKey>() }
-    for (const member of to) this.#ports.post(this.#postOf(message, note, member, observer))
+    for (const member of to)
+      if (!observer.barred?.has(member)) this.#ports.post(this.#postOf(message, note, member, observer))
   }
 
   #postOf(message: GroupMessage, note: Note, to: PeerKey, observer: SendObserver): OutgoingMessage {

@@ -5,6 +5,7 @@ import { changeGroup, createGroup, endGroup, GROUP_MEMBERS_MAX, type GroupStatem
 import { type GroupId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
 import { bytesOf, type Message } from '../inbox/message.ts'
+import { checkProven, memberUnproven, unprovenAmong } from '../members/member-guard.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import { type Peer, type PeerPorts, portsOf, REQUEST_TIMEOUT_MS } from '../peer.ts'
 import type { PeerRequest } from '../requests/requests.ts'
@@ -85,6 +86,7 @@ export class Groups {
       change: (group, draft) => changeGroup(signing, group, draft),
       end: (group) => endGroup(signing, group),
       set: (statement) => ports.ask({ type: 'setGroup', statement }),
+      checkProven: (added) => checkProven(ports, added),
       tell: (happened) => ports.tell(({ groups }) => happened(groups.statements)),
     })
   }
@@ -171,19 +173,27 @@ export class Group extends MemberList<GroupId> {
    * messages, each outcome is `not_kept` and no member receives the message
    * @example const { stored } = await group.send('to all of you')
    */
-  send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingGroupSend> {
+  async send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingGroupSend> {
+    const { to: _, ...terms } = postTermsOf(this.#ports.self, options, wishNote(options, this.#otherCount))
+    options.recordIn?.checkNote(terms.note)
+    const bytes = bytesOf(body)
+    const known = this.#barred()
+    const barred = known instanceof Promise ? await known : known
     return new Promise((resolve, refused) => {
-      const { to: _, ...terms } = postTermsOf(this.#ports.self, options, wishNote(options, this.#otherCount))
-      options.recordIn?.checkNote(terms.note)
-      const { answers } = new Gathering(resolve)
+      const answers = withoutBarred(new Gathering(resolve).answers, barred)
       const recorder = options.recordIn
-      const send = { groupId: this.id, body: bytesOf(body), terms, recorder, refused, ...answers }
+      const send = { groupId: this.id, body: bytes, terms, recorder, refused, barred, ...answers }
       this.#ports.tell(({ groups }) => groups.send(send))
     })
   }
 
   get #otherCount(): number {
     return this.members.filter((member) => member !== this.#ports.self).length
+  }
+
+  /** Returns the members that no certificate proves. They receive no key. */
+  #barred(): ReadonlySet<PeerKey> | Promise<ReadonlySet<PeerKey>> {
+    return unprovenAmong(this.#ports, this.members)
   }
 
   /**
@@ -210,23 +220,42 @@ export class Group extends MemberList<GroupId> {
    * @throws the errors of `send`
    * @example const { replies } = await group.request('ready?', { timeoutMs: 60_000 })
    */
-  request(body: Uint8Array | string, options: GroupRequestOptions = {}): Promise<PendingGroupRequest> {
+  async request(body: Uint8Array | string, options: GroupRequestOptions = {}): Promise<PendingGroupRequest> {
+    const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
+    if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
+    const note = { isRequest: true, ...wishNote(options, this.#otherCount) }
+    const { to: _, ...terms } = postTermsOf(this.#ports.self, asked, note)
+    const bytes = bytesOf(body)
+    const known = this.#barred()
+    const barred = known instanceof Promise ? await known : known
     return new Promise((resolve, refused) => {
-      const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
-      if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
-      const { to: _, ...terms } = postTermsOf(this.#ports.self, asked, {
-        isRequest: true,
-        ...wishNote(options, this.#otherCount),
-      })
       this.#ports.tell((engine) => {
         const replies = new Replies((to, handlers) =>
           engine.beginRequest({ to, ...terms, body: NO_BODY, timeoutMs, ...handlers }),
         )
+        const observer = withoutBarred(replies.observer, barred)
         const posted = () => resolve(replies.pending)
-        engine.groups.send({ groupId: this.id, body: bytesOf(body), terms, posted, refused, ...replies.observer })
+        engine.groups.send({ groupId: this.id, body: bytes, terms, posted, refused, barred, ...observer })
       })
     })
   }
+}
+
+/** Ends the barred members as soon as they are expected, because no envelope is sealed for them. */
+function withoutBarred<Observer extends Pick<GroupSend, 'expect' | 'ended'>>(
+  observer: Observer,
+  barred: ReadonlySet<PeerKey>,
+): Observer {
+  const ended = new Set<PeerKey>()
+  const expect = (members: readonly PeerKey[]) => {
+    observer.expect(members)
+    for (const peer of members) {
+      if (!barred.has(peer) || ended.has(peer)) continue
+      ended.add(peer)
+      observer.ended({ peer, receipt: null, error: memberUnproven() })
+    }
+  }
+  return { ...observer, expect }
 }
 
 type BeginRequest = (to: PeerKey, handlers: Pick<PeerRequest, 'replied' | 'refused'>) => OutgoingMessage

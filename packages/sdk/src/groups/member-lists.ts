@@ -139,6 +139,8 @@ interface MemberListsPorts<Id extends string, Statement> {
   readonly change: (statement: Statement, draft: MemberListDraft) => Statement
   readonly end: (statement: Statement) => Statement
   readonly set: (statement: Uint8Array) => Promise<FrameOf<'groupSet'>>
+  /** Checks new members. @throws SealpostError `member_unproven` */
+  readonly checkProven: (added: readonly PeerKey[]) => Promise<void>
   /** Advances the engine's clock and passes the cache. */
   readonly tell: <T>(happened: (cache: StatementCache<Id, Statement & MemberListStatement>) => T) => T
 }
@@ -156,7 +158,9 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
   }
 
   async create(name: string, members: readonly PeerKey[]): Promise<Statement> {
-    const statement = this.#ports.create(this.#checked(this.#chosenName(name), members))
+    const draft = this.#checked(this.#chosenName(name), members)
+    await this.#ports.checkProven(draft.members)
+    const statement = this.#ports.create(draft)
     await this.#set(statement)
     return statement
   }
@@ -186,6 +190,7 @@ export class MemberLists<Id extends string, Statement extends MemberListStatemen
       if (isGroupEnded(now)) throw this.#ports.unknown()
       const { name, members = now.members } = edit(now)
       const draft = this.#checked(name === undefined ? now.name : this.#chosenName(name), members)
+      await this.#ports.checkProven(draft.members.filter((member) => !now.members.includes(member)))
       if (await this.#set(this.#ports.change(now, draft), isLast)) return
       await this.#refresh()
     }
@@ -302,7 +307,8 @@ export abstract class MemberList<Id extends string> {
 
   /**
    * Adds members. They receive messages that are sent from then on; earlier ones are not sealed for them.
-   * @throws SealpostError `not_owner`, `group_malformed` or `pool_malformed`, `unknown_group` if it was deleted
+   * @throws SealpostError `not_owner`, `group_malformed` or `pool_malformed`, `unknown_group` if it was deleted,
+   * `member_unproven` with `guardMembers`
    * @example await group.add(ben)
    */
   add(...peers: PeerKey[]): Promise<void> {

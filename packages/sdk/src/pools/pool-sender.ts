@@ -18,6 +18,7 @@ import {
 import type { EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
 import type { StatementCache } from '../groups/member-lists.ts'
+import { memberUnproven } from '../members/member-guard.ts'
 import type { Receipt } from '../outbox/lane.ts'
 import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
 import type { AddedPartPorts, CorrespondentWaiter, CryptoPort, PeerEvent } from '../ports.ts'
@@ -30,6 +31,8 @@ export interface PoolSend {
   readonly ttlSeconds: number
   readonly terms?: SendTerms | undefined
   readonly note?: Note | undefined
+  /** Members for whom nothing is sealed, because no certificate proves them. */
+  readonly barred?: ReadonlySet<PeerKey>
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
   /** Called when the message has an id, before the broker receives it. */
@@ -177,7 +180,8 @@ export class PoolSender {
   /** Collects the members' keys. Skips members without a trusted one. */
   #gather(entry: Entry, pool: PoolStatement): void {
     if (isPoolEnded(pool)) return this.#fail(entry, unknownPool())
-    const { members } = pool
+    const members = pool.members.filter((member) => !entry.send.barred?.has(member))
+    if (members.length === 0) return this.#fail(entry, memberUnproven())
     const readers: Correspondent[] = []
     let missing = members.length
     let reason = refusedBy('unknown_recipient')

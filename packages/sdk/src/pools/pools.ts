@@ -9,6 +9,7 @@ import type { PeerEngine } from '../engine.ts'
 import type { SealpostError } from '../errors.ts'
 import { MemberList, MemberLists, StatementCache } from '../groups/member-lists.ts'
 import { bytesOf, type Message } from '../inbox/message.ts'
+import { checkProven, unprovenAmong } from '../members/member-guard.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
 import { oncePerPeer, type Peer, type PeerPorts, portsOf, REQUEST_TIMEOUT_MS } from '../peer.ts'
@@ -137,12 +138,14 @@ function readerFor(meshId: MeshId): ReadPool {
 type TellPools = <T>(happened: (client: PoolClient, engine: PeerEngine) => T) => T
 
 export class Pools {
+  readonly #ports: PeerPorts
   readonly #tell: TellPools
   readonly #lists: MemberLists<PoolId, PoolStatement>
 
   /** Use `poolsOf` instead. @internal */
   constructor(ports: PeerPorts, tell: TellPools) {
     const { self, signing, meshId } = ports
+    this.#ports = ports
     this.#tell = tell
     this.#lists = new MemberLists<PoolId, PoolStatement>({
       ...{ noun: 'pool', membersMax: POOL_MEMBERS_MAX, unknown: unknownPool, self },
@@ -150,6 +153,7 @@ export class Pools {
       change: (pool, draft) => changePool(signing, pool, draft),
       end: (pool) => endPool(signing, pool),
       set: (statement) => ports.ask({ type: 'setPool', statement }),
+      checkProven: (added) => checkProven(ports, added),
       tell: (happened) => tell(({ statements }) => happened(statements)),
     })
   }
@@ -183,18 +187,30 @@ export class Pools {
   }
 
   #poolOf(poolId: PoolId): Pool {
-    return new Pool(this.#tell, this.#lists, poolId)
+    return new Pool(this.#ports, { tell: this.#tell, lists: this.#lists }, poolId)
   }
+}
+
+interface PoolParts {
+  readonly tell: TellPools
+  readonly lists: MemberLists<PoolId, PoolStatement>
 }
 
 /** A pool. `list` and sends update its properties. */
 export class Pool extends MemberList<PoolId> {
+  readonly #ports: PeerPorts
   readonly #tell: TellPools
 
   /** @internal */
-  constructor(tell: TellPools, lists: MemberLists<PoolId, PoolStatement>, poolId: PoolId) {
+  constructor(ports: PeerPorts, { tell, lists }: PoolParts, poolId: PoolId) {
     super(lists, poolId)
+    this.#ports = ports
     this.#tell = tell
+  }
+
+  /** Returns the members that no certificate proves. Nothing is sealed for them. */
+  #barred(): ReadonlySet<PeerKey> | Promise<ReadonlySet<PeerKey>> {
+    return unprovenAmong(this.#ports, this.members)
   }
 
   /**
@@ -204,10 +220,13 @@ export class Pool extends MemberList<PoolId> {
    * @throws SealpostError `unknown_pool`, and the errors of `Peer.send`
    * @example await pool.send('for one of you')
    */
-  send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
+  async send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
+    const { to: _, ...terms } = postTermsOf(this.owner, options, wishNote(options))
+    const bytes = bytesOf(body)
+    const known = this.#barred()
+    const barred = known instanceof Promise ? await known : known
     return new Promise((accepted, refused) => {
-      const { to: _, ...terms } = postTermsOf(this.owner, options, wishNote(options))
-      this.#post({ poolId: this.id, body: bytesOf(body), ...terms, accepted, refused })
+      this.#post({ poolId: this.id, body: bytes, barred, ...terms, accepted, refused })
     })
   }
 
@@ -217,16 +236,19 @@ export class Pool extends MemberList<PoolId> {
    * @throws SealpostError `timeout`, and the errors of `send`
    * @example const answer = await pool.request('review this', { timeoutMs: 600_000 })
    */
-  request(body: Uint8Array | string, options: PoolRequestOptions = {}): Promise<Message> {
+  async request(body: Uint8Array | string, options: PoolRequestOptions = {}): Promise<Message> {
+    const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
+    if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
+    const { to, ...terms } = postTermsOf(this.owner, asked, { isRequest: true, ...wishNote(options) })
+    const post = { ...terms, body: bytesOf(body) }
+    const known = this.#barred()
+    const barred = known instanceof Promise ? await known : known
     return new Promise((replied, refused) => {
-      const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
-      if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
-      const { to, ...terms } = postTermsOf(this.owner, asked, { isRequest: true, ...wishNote(options) })
-      const post = { ...terms, body: bytesOf(body) }
       this.#tell((_, engine) => {
         const isFrom = (peer: PeerKey) => this.members.some((member) => engine.users.current(member) === peer)
         const open = engine.beginRequest({ ...post, to, timeoutMs, isFrom, replied, refused })
-        this.#post({ ...post, poolId: this.id, accepted: open.accepted, refused: open.refused, sealed: open.sealed })
+        const { accepted, refused: failed, sealed } = open
+        this.#post({ ...post, poolId: this.id, barred, accepted, refused: failed, sealed })
       })
     })
   }

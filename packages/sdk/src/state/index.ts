@@ -3,6 +3,7 @@ import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } fr
 import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { KeyEpochs } from '../keys/key-epochs.ts'
+import type { MemberProofs } from '../members/member-proofs.ts'
 import { loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
 import { Access, type AccessPorts } from './access.ts'
 import { EntryVerifier, SpaceMemory, type StateEvent, type TamperReport } from './entry-verifier.ts'
@@ -60,6 +61,11 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
    * Default: `store` saves the epochs that the space sees.
    */
   readonly keyEpochs?: KeyEpochs
+  /**
+   * The proofs of the mesh's members (`openMemberProofs` of `@sealpost/sdk/members`). With a root, only proven members
+   * receive keys of the space, and only their grants are accepted. Default: the broker's list of members counts.
+   */
+  readonly members?: Pick<MemberProofs, 'unprovenAmong'>
   /**
    * Pads values so that the length of key and value together is a multiple of this. Default: 1, which means no padding.
    */
@@ -176,7 +182,9 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   const keyEpochs = options.keyEpochs ?? new KeyEpochs({ self: identity.signing.publicKey, records, keep })
   const ring = new SpaceKeyRing({ meshId, spaceId })
   const reader = new EntryVerifier({ meshId, spaceId, ring, memory, tell })
-  const tending = new KeyMaintenance({ calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell })
+  const unprovenAmong = async (peers: readonly PeerKey[]) => (await options.members?.unprovenAmong(peers)) ?? []
+  const keys = { calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell, unprovenAmong }
+  const tending = new KeyMaintenance(keys)
   const tend = () => tending.run()
   const pause = (tries: number, signal?: AbortSignal) => access.pause(tries, signal).catch(() => undefined)
   const reading = new SpaceReader({ calls, ring, memory, reader, tell, tend, pause })

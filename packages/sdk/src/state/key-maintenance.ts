@@ -34,6 +34,8 @@ export interface KeyMaintenanceParts {
   /** The required owner of the space of the whole mesh. If null, the first owner seen is trusted. */
   readonly owner: PeerKey | null
   readonly tell: (told: TamperReport) => void
+  /** Returns those of the peers that no certificate proves. They receive no key, and their grants are refused. */
+  readonly unprovenAmong: (peers: readonly PeerKey[]) => Promise<readonly PeerKey[]>
 }
 
 type SpaceAnswer = Pick<SpaceStatus, 'lastSeq' | 'keyEpoch'>
@@ -149,8 +151,10 @@ export class KeyMaintenance {
     if (grants.length === 0) return
     const { ring, calls, memory } = this.#parts
     const before = ring.size
+    const granters = grants.flatMap(({ box }) => this.#opened(box)?.granter ?? [])
+    const barred = await this.#barred(granters)
     for (const { keyEpoch, box } of grants) {
-      const flaw = this.#takeOne(keyEpoch, box)
+      const flaw = this.#takeOne(keyEpoch, box, barred)
       if (!flaw) continue
       this.#parts.tell({ type: 'grant_forged', reason: flaw })
       if (!ring.find(keyEpoch)) return calls.grantAnew(keyEpoch)
@@ -161,12 +165,20 @@ export class KeyMaintenance {
   }
 
   /** Takes a grant. Returns null if its key is now in the ring. */
-  #takeOne(keyEpoch: number, box: Uint8Array): string | null {
+  #takeOne(keyEpoch: number, box: Uint8Array, barred: ReadonlySet<PeerKey>): string | null {
     const grant = this.#opened(box)
     if (!grant) return "a grant can't be opened"
     if (grant.keyEpoch !== keyEpoch) return 'a grant has a different epoch than the broker reported'
     if (!this.#belongs(grant.granter)) return 'a grant comes from a peer that does not belong to the space'
+    if (barred.has(grant.granter)) return 'a grant comes from a peer that no certificate proves to be a member'
     return this.#parts.ring.take({ ...grant, groupEpoch: Math.min(grant.groupEpoch, this.#group?.epoch ?? 0) })
+  }
+
+  /** Returns those of the peers that must not have keys. This member trusts itself. */
+  async #barred(peers: readonly PeerKey[]): Promise<ReadonlySet<PeerKey>> {
+    const self = this.#parts.identity.signing.publicKey
+    const others = [...new Set(peers)].filter((peer) => peer !== self)
+    return new Set(others.length > 0 ? await this.#parts.unprovenAmong(others) : [])
   }
 
   /** Returns whether the peer belongs to the space. For a mesh, the broker decides; for a group, the owner. */
@@ -208,7 +220,7 @@ export class KeyMaintenance {
     if (keyEpoch === 0) return this.#turn(status)
     if (ring.newest > keyEpoch) return this.#turn(status) // after `forget`, the broker may be behind the ring: never continue with an old key
     if (ring.newest < keyEpoch) return false // another member must grant us the newest key first
-    const lacking = status.lacking.filter(({ peer }) => this.#belongs(peer))
+    const lacking = await this.#eligible(status.lacking)
     const isBarred = statement.historyFor !== 'all' && lacking.some((member) => member.keyEpoch === 0)
     if ((await this.#mustTurn(statement)) || departed > 0 || isBarred) return this.#turn(status)
     if (lacking.length === 0) return false
@@ -217,8 +229,15 @@ export class KeyMaintenance {
 
   async #turn({ statement, keyEpoch }: SpaceStatus): Promise<boolean> {
     const { calls, ring } = this.#parts
-    const members = (await calls.members()).filter(({ peer }) => this.#belongs(peer))
+    const members = await this.#eligible(await calls.members())
     return this.#grant(members, { statement, expects: keyEpoch, next: ring.next(this.#group?.epoch ?? 0) })
+  }
+
+  /** Returns the members that belong to the space and may have its keys. */
+  async #eligible(listed: readonly MemberGrant[]): Promise<MemberGrant[]> {
+    const members = listed.filter(({ peer }) => this.#belongs(peer))
+    const barred = await this.#barred(members.map(({ peer }) => peer))
+    return members.filter(({ peer }) => !barred.has(peer))
   }
 
   async #grant(

@@ -3,7 +3,7 @@
  * the newest box key epochs. A store does not interpret records. The engine requests the write of a batch, and
  * continues when the reply comes.
  */
-import type { StreamId } from '@sealpost/identity'
+import type { ProofKind, StreamId } from '@sealpost/identity'
 import {
   type DeliveryId,
   type EnvelopeId,
@@ -51,6 +51,7 @@ export type StoreRecord =
   | AddressesRecord
   | SendKeyRecord
   | SentRecord
+  | ProofRecord
 
 /** An idempotency key (`outbox/once.ts`). Only stores of the class `OnceStore` contain such records. */
 export interface SendKeyRecord {
@@ -147,6 +148,28 @@ export interface KeyEpochRecord {
 
 /** A fact about a space (`state/entry-verifier.ts`): its terms, its keys, or the newest entry of a key. */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
+
+/** What proves the members of the mesh (`members/member-proofs.ts`). Only a store of its own contains such records. */
+export type ProofRecord = RootRecord | MemberProofRecord | RevocationRecord
+
+export interface RootRecord {
+  readonly kind: 'root'
+  readonly root: PeerKey
+}
+
+export interface MemberProofRecord {
+  readonly kind: 'proof'
+  readonly proof: ProofKind
+  /** The keys that the statement is about. */
+  readonly peers: readonly PeerKey[]
+  readonly bytes: Uint8Array
+}
+
+export interface RevocationRecord {
+  readonly kind: 'revocation'
+  readonly number: number
+  readonly bytes: Uint8Array
+}
 
 /** The last address of the mesh, possibly in another cell than the application's addresses. */
 export interface AddressesRecord extends KnownAddresses {

@@ -11,6 +11,7 @@ import {
   formerIdentity,
   invite,
   member,
+  memberProof,
   senderMark,
   session,
 } from '@sealpost/schema'
@@ -42,6 +43,8 @@ export interface NewMember extends MemberBinding {
   readonly peerKey: PeerKey
   /** The ASCII form of a chosen name. */
   readonly name: string
+  /** The signed enrolment, stored as proof for other members. */
+  readonly certificate?: { readonly bytes: Uint8Array; readonly atMs: Millis }
 }
 
 /**
@@ -74,6 +77,7 @@ export async function enrolByInvite(
 }
 
 const UNIQUE_VIOLATION = '23505'
+const NO_BYTES = new Uint8Array(0)
 /** A `membersMax` that means no limit. */
 export const MEMBERS_MAX = 2 ** 31 - 1
 
@@ -89,6 +93,12 @@ export const voucherKeySql: SQL = sql.raw('substring(d.statement from 21 for 32)
 export const dependentsSql = (meshId: SQL): SQL => sql`
   select d.peer_no from ${device} d join named on d.person = coalesce(named.person, named.peer_no)
   where d.mesh_id = ${meshId} and (named.person is null or ${voucherKeySql} = named.peer_key)`
+
+/** SQL: the columns of a proof, in the order of its statements. */
+export const proofColumns: SQL = columnNames(
+  ...[memberProof.meshId, memberProof.peerKey, memberProof.kind, memberProof.issuer, memberProof.atMs],
+  memberProof.statement,
+)
 
 /** What the database compares of a name. */
 interface NameKeys {
@@ -147,6 +157,7 @@ async function enrol(
   const inviteColumns = columnNames(
     ...[invite.meshId, invite.inviteId, invite.hash, invite.issuer, invite.uses, invite.usesMax, invite.notAfter],
   )
+  const { certificate } = candidate
   const [row] = await execute<{ status: EnrolOutcome['status']; name: string }>(
     db,
     sql`
@@ -189,6 +200,11 @@ async function enrol(
         insert into ${session} (${columnNames(session.meshId, session.peerNo)}) select ${meshId}, peer_no from added
       ), marked as (
         insert into ${senderMark} (${columnNames(senderMark.meshId, senderMark.sender)}) select ${meshId}, peer_no from added
+      ), proved as (
+        insert into ${memberProof} (${proofColumns})
+        select ${meshId}, ${peerKey}, 'certificate', ${byteaText(claim.issuer)}::bytea, ${certificate?.atMs ?? 0}::bigint,
+          ${byteaText(certificate?.bytes ?? NO_BYTES)}::bytea
+        from added where ${certificate !== undefined}::boolean on conflict do nothing
       )
       select coalesce((select name from known), ${name}) as name, case
         when (select is_revoked from known) then 'revoked'

@@ -14,6 +14,7 @@ import {
   schemaOfItem,
   security,
 } from '../json-schema.ts'
+import { findProofsRoute, putProofsRoute } from '../proofs.ts'
 import { base64url, listOf, refusals, Sent, sendSchema, wholeNumber, wire } from '../route-parts.ts'
 import { TTL_SECONDS_MAX } from '../tokens.ts'
 import { broadcast, groups, rosters } from './group-routes.ts'
@@ -214,6 +215,8 @@ export const peerRoutes = [
   sent,
   groups,
   rosters,
+  findProofsRoute,
+  putProofsRoute,
   ...attachmentRoutes,
   ...spaceRoutes,
   state,

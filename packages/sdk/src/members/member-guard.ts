@@ -1,0 +1,46 @@
+/** Connects groups and pools of a peer with the proofs of membership, without importing them. */
+import type { PeerKey } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import type { PeerPorts } from '../peer.ts'
+
+/** Decides who may receive keys. In a mesh without a root, everybody may. @internal */
+export interface MemberGuard {
+  /** Returns those that are not proven. Calls resolve in their order. */
+  unprovenAmong(peers: readonly PeerKey[]): Promise<readonly PeerKey[]>
+  /** Returns whether all are known to be proven, so that no request is needed and no earlier call waits for one. */
+  areKnown(peers: readonly PeerKey[]): boolean
+}
+
+const guards = new WeakMap<PeerPorts, MemberGuard>()
+
+/** @internal */
+export function setGuard(ports: PeerPorts, guard: MemberGuard): void {
+  guards.set(ports, guard)
+}
+
+/**
+ * Returns those among the peers that must receive no key. Returns no promise if no request is needed, so that messages
+ * keep the order of their calls. @internal
+ */
+export function unprovenAmong(
+  ports: PeerPorts,
+  peers: readonly PeerKey[],
+): ReadonlySet<PeerKey> | Promise<ReadonlySet<PeerKey>> {
+  const guard = guards.get(ports)
+  if (!guard || guard.areKnown(peers)) return NOBODY
+  return guard.unprovenAmong(peers).then((unproven) => new Set(unproven))
+}
+
+const NOBODY: ReadonlySet<PeerKey> = new Set()
+
+/** @throws SealpostError `member_unproven` @internal */
+export async function checkProven(ports: PeerPorts, peers: readonly PeerKey[]): Promise<void> {
+  if ((await unprovenAmong(ports, peers)).size > 0) throw memberUnproven()
+}
+
+/** @internal */
+export const memberUnproven = (): SealpostError =>
+  new SealpostError(
+    'member_unproven',
+    'The broker lists this key as a member, but no certificate leads from it to the root of the mesh.',
+  )
