@@ -173,7 +173,8 @@ export class MemberProofs implements AsyncDisposable {
    */
   async adopt(root: SigningKeys, listed: readonly MemberEntry[], replaces?: PeerKey): Promise<void> {
     const admissions = this.#admissions(root, listed)
-    for (const some of chunksOf(admissions, ADMISSIONS_AT_ONCE))
+    const pieces = admissions.length > 0 ? chunksOf(admissions, ADMISSIONS_AT_ONCE) : [[]]
+    for (const some of pieces)
       await this.#put({ root: root.publicKey, ...(replaces && { replaces }), admissions: some.map(toBase64url) })
     this.trust(root.publicKey)
     for (const bytes of admissions) this.#take({ kind: 'admission', bytes })

@@ -1,0 +1,287 @@
+/**
+ * Tests that a broker whose database was changed by hand can't make anyone a member of a mesh with a root. The broker is
+ * real, and the attacks are SQL statements (docs/adr/0017).
+ */
+import {
+  bindBoxKey,
+  createInvite,
+  generateBoxKeys,
+  generateIdentity,
+  generateSigningKeys,
+  type Identity,
+  type SigningKeys,
+  signAdmission,
+} from '@sealpost/identity'
+import { connect, type MemberEntry, type Peer } from '@sealpost/sdk'
+import { groupsOf } from '@sealpost/sdk/groups'
+import { join, joinAsDevice } from '@sealpost/sdk/join'
+import {
+  guardMembers,
+  type MemberProofs,
+  type MemberProofsOptions,
+  type MembersEvent,
+  openMemberProofs,
+} from '@sealpost/sdk/members'
+import { MemoryStore } from '@sealpost/sdk/memory-store'
+import { poolsOf } from '@sealpost/sdk/pools'
+import { openState, type StateEvent, setSpace } from '@sealpost/sdk/state'
+import { usersOf } from '@sealpost/sdk/users'
+import type { PeerKey } from '@sealpost/std'
+import { addMembers } from '@sealpost/store'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { codeOf, keyOf } from './member.ts'
+import { type Place, World } from './world.ts'
+
+const FAR_MS = 4_000_000_000_000
+
+let host: World
+beforeAll(async () => {
+  host = await World.open()
+})
+afterAll(() => host[Symbol.asyncDispose]())
+
+/** A mesh with a root, its admin Ada, and Ben and Carol, who have joined by invite. */
+interface Scene {
+  readonly world: World
+  readonly ada: Place
+  readonly ben: Place
+  readonly carol: Place
+  readonly peer: Peer
+  readonly members: MemberProofs
+  readonly events: MembersEvent[]
+  readonly root: SigningKeys
+}
+
+async function inviteTo(world: World, issuer: Place, role: 'member' | 'admin' = 'member'): Promise<string> {
+  const { meshId } = world
+  return createInvite(issuer.identity.signing, { meshId, url: issuer.url as string, brokerKey: issuer.brokerKey, role })
+}
+
+async function joinAs(world: World, name: string, issuer: Place, role?: 'member' | 'admin'): Promise<Place> {
+  const identity = generateIdentity()
+  await join({ invite: await inviteTo(world, issuer, role), identity, name })
+  return world.place(identity)
+}
+
+async function scene(): Promise<Scene> {
+  const world = await host.inNewMesh()
+  const ada = await world.enrolAdmin('ada')
+  const peer = world.closing(await connect(ada))
+  const root = generateSigningKeys()
+  const { members, events } = await proofsOf(world, ada)
+  await members.adopt(root, await peer.members())
+  const [ben, carol] = await Promise.all([joinAs(world, 'ben', ada), joinAs(world, 'carol', ada)])
+  guardMembers(peer, members)
+  return { world, ada, ben, carol, peer, members, events, root }
+}
+
+async function proofsOf(world: World, place: Place, options: Partial<MemberProofsOptions> = {}) {
+  const events: MembersEvent[] = []
+  const onEvent = (event: MembersEvent) => void events.push(event)
+  const members = world.closing(await openMemberProofs({ ...place, ...options, onEvent }))
+  return { members, events }
+}
+
+/** Returns each member's name and standing. */
+async function standings({ peer, members }: Pick<Scene, 'peer' | 'members'>): Promise<Record<string, string>> {
+  const listed = await peer.members()
+  const found = await members.check(listed)
+  return Object.fromEntries(listed.map(({ peer: key, name }) => [name, found.get(key)!]))
+}
+
+const keyLiteral = (key: PeerKey): string => `'\\x${key}'::bytea`
+
+const attack = (world: World, statement: string): Promise<unknown> =>
+  world.db.run((sql) => sql.unsafe(statement.replaceAll('MESH', `'${world.meshId}'::uuid`)))
+
+/** Inserts a member as an operator with a database account can. */
+async function insertGhost(world: World, name = 'ghost', identity: Identity = generateIdentity()): Promise<Place> {
+  await addMembers(world.db, world.meshId, [{ ...bindBoxKey(identity, world.meshId, FAR_MS), name }])
+  return world.place(identity)
+}
+
+async function isIn(world: World, table: 'space_grant' | 'message_queue', key: PeerKey): Promise<boolean> {
+  const column = table === 'space_grant' ? 'peer_no' : 'recipient'
+  const rows = await world.db.run((sql) =>
+    sql.unsafe(
+      `select from ${table} t join member m on m.mesh_id = t.mesh_id and m.peer_no = t.${column}
+       where t.mesh_id = '${world.meshId}' and m.peer_key = ${keyLiteral(key)}`,
+    ),
+  )
+  return rows.length > 0
+}
+
+test('until a mesh adopts a root its members are unproven, and everything works', async () => {
+  const world = await host.inNewMesh()
+  const ada = await world.enrolAdmin('ada')
+  const peer = world.closing(await connect(ada))
+  const ben = await joinAs(world, 'ben', ada)
+  const { members, events } = await proofsOf(world, ada)
+  guardMembers(peer, members)
+  expect(await standings({ peer, members })).toEqual({ ada: 'no_root', ben: 'no_root' })
+  const group = await groupsOf(peer).create('crew', [keyOf(ben)])
+  const { stored } = await group.send('hello')
+  expect(await stored).toMatchObject([{ peer: keyOf(ben), error: null }])
+  expect(events).toEqual([])
+})
+
+test('one command adopts a root: members by invite and by admission are proven, and another root is refused', async () => {
+  const { world, ada, ben, carol, peer, members, events, root } = await scene()
+  expect(await standings({ peer, members })).toEqual({ ada: 'proven', ben: 'proven', carol: 'proven' })
+  const other = await proofsOf(world, ben)
+  expect([...(await other.members.check(await peer.members())).values()]).toEqual(['proven', 'proven', 'proven'])
+  expect(other.events).toEqual([{ type: 'root_pinned', root: root.publicKey }])
+  expect(events).toEqual([])
+  expect(await codeOf(members.adopt(generateSigningKeys(), []))).toBe('root_differs')
+  const another = (await proofsOf(world, ada)).members
+  expect(await codeOf(another.adopt(generateSigningKeys(), await peer.members()))).toBe('root_differs')
+  expect(await codeOf(other.members.adopt(generateSigningKeys(), await peer.members()))).toBe('not_admin')
+  expect(await codeOf(other.members.admit(ben.identity.signing, [entryOf(carol, 'carol')]))).toBe('not_admin')
+})
+
+const entryOf = (place: Place, name: string): MemberEntry => ({ peer: keyOf(place), name, role: 'member' })
+
+test('devices, rotated keys and members of an invited admin are proven', async () => {
+  const { world, ada, ben, peer, members } = await scene()
+  const dave = await joinAs(world, 'dave', ada, 'admin')
+  await joinAs(world, 'erin', dave)
+  await using atBen = await connect(ben)
+  await joinAsDevice({ invite: usersOf(atBen).inviteDevice('laptop'), identity: generateIdentity() })
+  const next = generateIdentity()
+  await using atDave = await connect(dave)
+  await atDave.rotateIdentity({ ...next, box: generateBoxKeys(2) })
+  expect(await standings({ peer, members })).toEqual({
+    ...{ ada: 'proven', ben: 'proven', 'ben/laptop': 'proven', carol: 'proven', dave: 'proven', erin: 'proven' },
+  })
+})
+
+describe('a broker with a changed database', () => {
+  test('a ghost member is unproven, and receives no key of a group, a pool or a space', async () => {
+    const { world, ada, ben, peer, members, events } = await scene()
+    const owner = await connect(ben) // an earlier SDK, which checks nothing
+    const ghost = await insertGhost(world)
+    expect(await standings({ peer, members })).toMatchObject({ ghost: 'no_certificate', ben: 'proven' })
+    expect(events).toEqual([{ type: 'member_unproven', peer: keyOf(ghost), name: 'ghost', reason: 'no_certificate' }])
+    const [groups, pools] = [groupsOf(peer), poolsOf(peer)]
+    expect(await codeOf(groups.create('crew', [keyOf(ghost)]))).toBe('member_unproven')
+    expect(await codeOf(pools.create('crew', [keyOf(ghost)]))).toBe('member_unproven')
+    const group = await groups.create('crew', [keyOf(ben)])
+    expect(await codeOf(group.add(keyOf(ghost)))).toBe('member_unproven')
+    const theirs = await groupsOf(owner).create('theirs', [keyOf(ada), keyOf(ghost)])
+    const { stored } = await (await groups.find(theirs.id)).send('secret')
+    expect((await stored).map(({ peer: to, error }) => [to, error?.code ?? null]).sort()).toEqual(
+      [
+        [keyOf(ben), null],
+        [keyOf(ghost), 'member_unproven'],
+      ].sort(),
+    )
+    const pool = await poolsOf(owner).create('theirs', [keyOf(ghost)])
+    expect(await codeOf((await pools.find(pool.id)).send('secret'))).toBe('member_unproven')
+    expect(await isIn(world, 'message_queue', keyOf(ghost))).toBe(false)
+    await owner.close()
+
+    await setSpace(ada)
+    await using state = await openState({ ...ada, members })
+    await state.set('key', 'value')
+    await using atBen = await openState({ ...ben, members: (await proofsOf(world, ben)).members })
+    expect((await atBen.get('key'))?.text()).toBe('value')
+    expect(await isIn(world, 'space_grant', keyOf(ghost))).toBe(false)
+    await using atGhost = await openState({ ...ghost, maintainKeysEveryMs: 0 })
+    expect(await codeOf(atGhost.get('key'))).toBe('key_missing')
+  })
+
+  test('a ghost that creates the keys of a space before everyone else gives them to nobody', async () => {
+    const { world, ada, members } = await scene()
+    const ghost = await insertGhost(world)
+    await setSpace(ada)
+    await using atGhost = await openState({ ...ghost, maintainKeysEveryMs: 0 })
+    await atGhost.set('key', 'value')
+    const events: StateEvent[] = []
+    await using state = await openState({ ...ada, members, onEvent: (event) => void events.push(event) })
+    expect(await codeOf(state.set('other', 'secret'))).toBe('key_missing')
+    expect(events[0]).toMatchObject({ type: 'grant_forged', reason: expect.stringContaining('certificate') })
+  })
+
+  test('a removed revocation is detected by those who have seen it, and by newcomers whose invite counts it', async () => {
+    const { world, ada, ben, carol, peer, members } = await scene()
+    const store = new MemoryStore()
+    const atCarol = await proofsOf(world, carol, { store })
+    await members.revoke(ada.identity.signing, keyOf(ben), await peer.members())
+    await peer.revokeMember(keyOf(ben))
+    expect(await standings({ peer, members })).toEqual({ ada: 'proven', carol: 'proven' })
+    expect([...(await atCarol.members.check(await peer.members())).values()]).toEqual(['proven', 'proven'])
+    await atCarol.members.close()
+
+    await attack(world, `update member set revoked_at = null where mesh_id = MESH`)
+    await attack(world, `delete from member_revocation where mesh_id = MESH`)
+    await using back = await connect(ben) // the broker serves the revoked member again
+    expect(back.isOnline).toBe(true)
+    expect(await standings({ peer, members })).toMatchObject({ ben: 'revoked', carol: 'proven' })
+    expect(await codeOf(groupsOf(peer).create('crew', [keyOf(ben)]))).toBe('member_unproven')
+
+    const later = await proofsOf(world, carol, { store: new MemoryStore(store.records) })
+    const listed = await peer.members()
+    expect((await later.members.check(listed)).get(keyOf(ben))).toBe('revoked')
+    expect(later.events).toContainEqual({ type: 'revocations_rolled_back', known: 1, shown: 0 })
+    expect(later.events).toContainEqual({ type: 'member_unproven', peer: keyOf(ben), name: 'ben', reason: 'revoked' })
+
+    const newcomer = await proofsOf(world, carol, { revocations: 1 })
+    expect((await newcomer.members.check(listed)).get(keyOf(ben))).toBe('revocations_missing')
+    expect(newcomer.events).toContainEqual({ type: 'revocations_rolled_back', known: 1, shown: 0 })
+  })
+
+  test('a changed role, and a name that was moved to another key, are unproven', async () => {
+    const { world, ben, carol, peer, members, events } = await scene()
+    await attack(
+      world,
+      `update member set role = 'admin' where mesh_id = MESH and peer_key = ${keyLiteral(keyOf(carol))}`,
+    )
+    await attack(
+      world,
+      `update member set name = 'old ben', skeleton = 'old ben', folded = 'old ben' where mesh_id = MESH and peer_key = ${keyLiteral(keyOf(ben))}`,
+    )
+    const ghost = await insertGhost(world, 'ben')
+    expect(await standings({ peer, members })).toEqual({
+      ...{ ada: 'proven', carol: 'role_differs', ben: 'no_certificate', 'old ben': 'name_differs' },
+    })
+    expect(events.map((event) => event.type === 'member_unproven' && [event.peer, event.reason]).sort()).toEqual(
+      [
+        [keyOf(carol), 'role_differs'],
+        [keyOf(ben), 'name_differs'],
+        [keyOf(ghost), 'no_certificate'],
+      ].sort(),
+    )
+    expect(await codeOf(groupsOf(peer).create('crew', [keyOf(ghost)]))).toBe('member_unproven')
+  })
+
+  test('a certificate of another member, a forged admission and another root prove nothing', async () => {
+    const { world, ben, peer, members, events } = await scene()
+    const ghost = await insertGhost(world)
+    await attack(
+      world,
+      `insert into member_proof select mesh_id, ${keyLiteral(keyOf(ghost))}, kind, issuer, at_ms, statement from member_proof
+       where mesh_id = MESH and peer_key = ${keyLiteral(keyOf(ben))}`,
+    )
+    const fake = generateSigningKeys()
+    const terms = { meshId: world.meshId, peerKey: keyOf(ghost), name: 'ghost', role: 'member', atMs: 5 } as const
+    const bytes = Buffer.from(signAdmission(fake, terms)).toString('hex')
+    await attack(
+      world,
+      `insert into member_proof values (MESH, ${keyLiteral(keyOf(ghost))}, 'admission', ${keyLiteral(fake.publicKey)}, 5, '\\x${bytes}')`,
+    )
+    await attack(world, `update mesh_root set root_key = ${keyLiteral(fake.publicKey)} where mesh_id = MESH`)
+    expect(await standings({ peer, members })).toMatchObject({ ghost: 'chain_broken', ben: 'proven' })
+    expect(events).toContainEqual({ type: 'root_differs', root: fake.publicKey })
+  })
+})
+
+test('an admin that revokes an admin admits the members again that only this admin had admitted', async () => {
+  const { world, ada, peer, members } = await scene()
+  const dave = await joinAs(world, 'dave', ada, 'admin')
+  const erin = await joinAs(world, 'erin', dave)
+  const again = await members.revoke(ada.identity.signing, keyOf(dave), await peer.members())
+  expect(again.map(({ name }) => name)).toEqual(['erin'])
+  await peer.revokeMember(keyOf(dave))
+  expect(await standings({ peer, members })).toEqual({ ada: 'proven', ben: 'proven', carol: 'proven', erin: 'proven' })
+  expect(await members.unprovenAmong([keyOf(erin), keyOf(dave)])).toEqual([keyOf(dave)])
+})
