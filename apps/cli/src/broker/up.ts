@@ -1,4 +1,5 @@
 /** `sealpost up` runs a broker with its own Postgres, for one machine or a small office. Ctrl-C stops both. */
+import { existsSync } from 'node:fs'
 import { access, constants } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
@@ -14,12 +15,14 @@ import {
   normalizeAuthority,
   portOf,
   ready,
+  signAdmission,
 } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
-import { openDatabase } from '@sealpost/pg'
+import { type Database, openDatabase } from '@sealpost/pg'
 import { BINDING_MS } from '@sealpost/protocol'
 import { prepareDatabase } from '@sealpost/schema'
 import {
+  asciiName,
   isChosenName,
   isHex,
   type MeshId,
@@ -29,7 +32,7 @@ import {
   tidyName,
   toHex,
 } from '@sealpost/std'
-import { addMembers, createMesh } from '@sealpost/store'
+import { addMembers, adoptRoot, createMesh, findMeshRoot, putAdmissions } from '@sealpost/store'
 import { Command } from 'commander'
 import { saveOwnerAccess } from '../operator/admin-api.ts'
 import { KEYCHAIN_OPTION } from '../profile/keychain.ts'
@@ -42,6 +45,7 @@ import {
   userName,
   writeJsonFile,
 } from '../profile/profile.ts'
+import { ensureRootKey, readRootKey } from '../profile/proofs.ts'
 import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell, whenAborted } from '../shell.ts'
 import { BrokerSupervisor, listenWarning } from './broker-supervisor.ts'
@@ -55,6 +59,8 @@ interface FirstMesh {
   /** The address that peers dial. */
   readonly url: string
   readonly brokerKey: PeerKey
+  /** The file of the mesh's root, which is created with the mesh. */
+  readonly rootKeyFile: string
 }
 
 export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
@@ -62,30 +68,58 @@ export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Arr
 async function enrolFirstAdmin(profile: Profile, mesh: FirstMesh): Promise<Membership> {
   const { identity } = await profile.readKeys()
   const { meshId, url, brokerKey } = mesh
-  const name = await enrol(identity, mesh)
-  const membership = { url, brokerKey, meshId, name }
+  const { name, root } = await enrol(identity, mesh)
+  const former = await profile.findMembership()
+  const trusted = former?.root ?? root
+  const membership = { url, brokerKey, meshId, name, ...(trusted && { root: trusted }) }
   await profile.writeMembership(membership)
   return membership
 }
 
-async function enrol(identity: Identity, { databaseUrl, meshId, meshName, name }: FirstMesh): Promise<string> {
+interface Enrolled {
+  readonly name: string
+  /** Null if an earlier version created the mesh. */
+  readonly root: PeerKey | null
+}
+
+async function enrol(identity: Identity, mesh: FirstMesh): Promise<Enrolled> {
+  const { databaseUrl, meshId, meshName, name, rootKeyFile } = mesh
   const db = await openDatabase(databaseUrl, { connections: 1 })
   try {
     const meshes = await db.run((sql) => sql`select from mesh where mesh_id = ${meshId}`)
-    if (meshes.length === 0) await createMesh(db, { meshId, name: meshName })
+    if (meshes.length === 0) {
+      await ensureRootKey(rootKeyFile) // before the mesh, so that an interrupted start continues with it
+      await createMesh(db, { meshId, name: meshName })
+    }
     const { publicKey } = identity.signing
     const [member] = await db.run(
       (sql) => sql<{ name: string | null }[]>`
         select name from member where mesh_id = ${meshId} and encode(peer_key, 'hex') = ${publicKey}`,
     )
-    if (member) return member.name ?? ''
-    const binding = bindBoxKey(identity, meshId, Date.now() + BINDING_MS)
-    const chosen = tidyName(name)
-    await addMembers(db, meshId, [{ ...binding, name: chosen, role: 'admin' }])
-    return chosen
+    const chosen = member ? (member.name ?? '') : tidyName(name)
+    if (!member) {
+      const binding = bindBoxKey(identity, meshId, Date.now() + BINDING_MS)
+      await addMembers(db, meshId, [{ ...binding, name: chosen, role: 'admin' }])
+    }
+    return { name: chosen, root: await certifyAdmin(db, mesh, { peerKey: publicKey, name: chosen }) }
   } finally {
     await db.close()
   }
+}
+
+/** Adopts the root of the first start, if there is one, and certifies the admin. Can be repeated. */
+async function certifyAdmin(
+  db: Database,
+  { meshId, rootKeyFile }: FirstMesh,
+  { peerKey, name }: { peerKey: PeerKey; name: string },
+): Promise<PeerKey | null> {
+  const { root: known } = await findMeshRoot(db, meshId)
+  if (known !== null || !existsSync(rootKeyFile)) return known
+  const root = await readRootKey(rootKeyFile)
+  const terms = { meshId, peerKey, name: asciiName(name), role: 'admin', atMs: Date.now() } as const
+  const admission = { ...terms, issuer: root.publicKey, bytes: signAdmission(root, terms) }
+  await putAdmissions(db, meshId, { admissions: [admission], requester: null })
+  return adoptRoot(db, { meshId, root: root.publicKey, replaces: null }, null)
 }
 
 interface UpOptions {
@@ -213,6 +247,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
     brokerKey: first.brokerKey,
     url,
     name: options.name ?? userName(),
+    rootKeyFile: join(folder, 'root-key.json'),
   })
   await print(shell, { keeper, postgres, folder, state, url, member })
   const postgresEnded = postgres.exited.then(() => {
@@ -374,6 +409,7 @@ async function print(
     brokerKey,
     pid,
     meshId,
+    root: member?.root ?? null,
     folder,
     postgresPid: postgres.pid,
   }
@@ -385,6 +421,7 @@ async function print(
       ...(demoUrl === undefined ? [] : [['demo', demoUrl] as const]),
       ['health', `${httpUrl}/readyz   ${adminUrl}/metrics`],
       ['mesh', meshId],
+      ...(member?.root ? [['root', fingerprint(member.root)] as const] : []),
       ['profile', name],
       ['data', folder],
       ['database', `DATABASE_URL=${shellUrl}`],

@@ -13,6 +13,7 @@ import { unsavedOutcome } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms, textOf } from '../messages/incoming-message.ts'
 import { escapeText } from '../output.ts'
 import type { Contacts } from '../profile/contacts.ts'
+import { standingsOf } from '../profile/proofs.ts'
 import { callPeer } from '../session/peer-session.ts'
 import type { UnsettledMessage } from './mail.ts'
 import { tool } from './tool.ts'
@@ -189,6 +190,11 @@ const entry = z.object({
     .describe(
       "you · verified: the user has compared the fingerprint of this key · yes: this profile pinned this key · empty: no key is pinned · CHANGED: the key differs from the pinned key; don't trust it",
     ),
+  membership: z
+    .string()
+    .describe(
+      "proven: certificates lead from the root of the mesh to this key · no_root: the mesh has no root, so the broker's list counts · unknown: not checked · otherwise the reason why this member is not proven: don't send it secrets",
+    ),
   isOnline: z.boolean(),
   sessions: z
     .array(
@@ -222,6 +228,7 @@ export const listPeers = tool({
     const { members, online } = await callPeer(context.shell, { method: 'directory', params: null })
     const contacts = await context.readContacts()
     const own = await context.shell.profile.readOwnKey()
+    const standingOf = await standingsOf(context.shell, members)
     const present = new Map(online.map((each) => [each.peer, each]))
     const isNamed = ({ name }: MemberEntry) => foldedName(name).includes(foldedName(nameContains))
     const found = usersIn(members).filter(({ user, sessions }) => [user, ...sessions].some(isNamed))
@@ -232,6 +239,7 @@ export const listPeers = tool({
       role: user.role,
       known: knownAs(user, contacts, own),
       verified: contacts.isVerified(user.peer),
+      membership: standingOf(user.peer),
       isOnline: present.has(user.peer),
       sessions: sessions.map((member) => labelSession(member, present.get(member.peer))),
     }))

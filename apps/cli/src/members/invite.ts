@@ -5,8 +5,11 @@ import {
   type Invite,
   isDeviceInvite,
   isDialable,
+  isRootedInvite,
+  nameRoot,
+  type RootedInvite,
+  readAnyInvite,
   readDeviceInvite,
-  readInvite,
   ready,
 } from '@sealpost/identity'
 import { join, joinAsDevice } from '@sealpost/sdk/join'
@@ -17,6 +20,7 @@ import { dialWarning } from '../broker/broker-supervisor.ts'
 import { escapeName, type Output } from '../output.ts'
 import { KEYCHAIN_OPTION } from '../profile/keychain.ts'
 import { ensureKeys, userName } from '../profile/profile.ts'
+import { openProfileProofs, rootMissing } from '../profile/proofs.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseInteger } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
@@ -36,6 +40,7 @@ interface CreateOptions {
   readonly role: 'member' | 'admin'
   readonly url?: string
   readonly qr: boolean
+  readonly line?: '1' | '2'
 }
 
 function createCommand(run: RunAction): Command {
@@ -47,6 +52,12 @@ function createCommand(run: RunAction): Command {
       new Option('--role <ROLE>', 'the role of the peers that join').choices(['member', 'admin']).default('member'),
     )
     .option('--url <URL>', 'the URL of the broker in the invite; default: the URL that this profile uses')
+    .addOption(
+      new Option(
+        '--line <FORM>',
+        'the form of the invite: 1 can be read by earlier versions, 2 names the root of the mesh; default: 2 if the mesh has a root',
+      ).choices(['1', '2']),
+    )
     .option('--no-qr', 'do not print a QR code')
     .addHelpText(
       'after',
@@ -59,12 +70,13 @@ function createCommand(run: RunAction): Command {
     .action(run(create))
 }
 
-async function create({ profile, output }: Shell, options: CreateOptions): Promise<void> {
+async function create(shell: Shell, options: CreateOptions): Promise<void> {
+  const { profile, output } = shell
   if (options.url !== undefined && !isDialable(options.url))
     throw new OperatingError('usage', '--url must be a URL such as wss://broker.example or ws://127.0.0.1:7450.')
   const { identity } = await profile.readKeys()
   const { meshId, url, brokerKey } = await profile.readMembership()
-  const text = createInvite(identity.signing, {
+  const plain = createInvite(identity.signing, {
     meshId,
     url: options.url ?? url,
     brokerKey,
@@ -72,13 +84,24 @@ async function create({ profile, output }: Shell, options: CreateOptions): Promi
     usesMax: options.uses,
     role: options.role,
   })
-  const invite = readInvite(text)
+  const text = options.line === '1' ? plain : await withRoot(shell, plain, options.line === '2')
+  const { invite, root } = readAnyInvite(text)
   const qr = options.qr && !output.isJson && !output.isQuiet ? qrOf(text) : ''
-  await output.result({ invite: text, ...factsOf(invite) }, () => text)
+  await output.result({ invite: text, ...factsOf(invite), root }, () => text)
   if (qr) output.show(qr)
   output.info(`admits ${uses(invite)} as ${invite.role} until ${timeOf(invite)}`)
   output.info(`to join:    sealpost join ${text.slice(0, 14)}…`)
   output.info(`to revoke:  sealpost invite revoke ${invite.inviteId}`)
+}
+
+/** Names the root of the mesh in the invite, if this profile knows one. @throws OperatingError `root_missing` */
+async function withRoot(shell: Shell, text: string, isRequired: boolean): Promise<string> {
+  const { identity } = await shell.profile.readKeys()
+  await using proofs = await openProfileProofs(shell)
+  const { root, revocationCount: revocations } = proofs
+  if (root !== null) return nameRoot(identity.signing, text, { root, revocations })
+  if (isRequired) throw rootMissing()
+  return text
 }
 
 function showCommand(run: RunAction): Command {
@@ -86,15 +109,15 @@ function showCommand(run: RunAction): Command {
     .description(
       'Print the contents of an invite. The command does not contact the broker and does not use up the invite.',
     )
-    .argument('<INVITE>', 'the invite, which begins with sealpost1:')
+    .argument('<INVITE>', 'the invite, which begins with sealpost1: or sealpost2:')
     .addHelpText('after', examples('sealpost invite show sealpost1:…'))
     .action(run(show))
 }
 
 async function show({ output }: Shell, _options: object, text: string): Promise<void> {
   await ready()
-  const invite = readInvite(text)
-  await output.result(factsOf(invite), () => describe(invite, output))
+  const { invite, root } = readAnyInvite(text)
+  await output.result({ ...factsOf(invite), root }, () => describe({ invite, root }, output))
 }
 
 function revokeCommand(run: RunAction): Command {
@@ -115,7 +138,7 @@ async function revoke(shell: Shell, _options: object, word: string): Promise<voi
 
 /** Returns the id of an invite. @throws OperatingError `usage`, `invite_malformed` */
 function idOf(word: string): InviteId {
-  if (word.startsWith('sealpost1:')) return readInvite(word).inviteId
+  if (word.startsWith('sealpost1:') || isRootedInvite(word)) return readAnyInvite(word).invite.inviteId
   throw new OperatingError('usage', 'Give the id of the invite (32 hex digits) or the whole invite.')
 }
 
@@ -123,7 +146,7 @@ function factsOf({ inviteId, meshId, url, brokerKey, issuer, role, usesMax, notA
   return { inviteId, meshId, url, brokerKey, issuer, role, usesMax, notAfterMs }
 }
 
-function describe(invite: Invite, output: Output): string {
+function describe({ invite, root }: Omit<RootedInvite, 'revocations'>, output: Output): string {
   const remaining = invite.notAfterMs > Date.now() ? '' : output.paint.red(' (over)')
   return output.facts([
     ['id', invite.inviteId],
@@ -131,6 +154,7 @@ function describe(invite: Invite, output: Output): string {
     ['broker key', fingerprint(invite.brokerKey)],
     ['mesh', invite.meshId],
     ['from', fingerprint(invite.issuer)],
+    ['root', root === null ? 'not named' : fingerprint(root)],
     ['admits', `${uses(invite)} as ${invite.role}`],
     ['until', `${timeOf(invite)}${remaining}`],
   ])
@@ -157,7 +181,7 @@ export function joinCommand(run: RunAction): Command {
     .description(
       'Join a mesh with an invite, or enrol this machine as one of your devices. If the profile has no keys, the command generates them.',
     )
-    .argument('<INVITE>', 'the invite (sealpost1:…) or the enrolment code (sealpostdevice1:…)')
+    .argument('<INVITE>', 'the invite (sealpost1:… or sealpost2:…) or the enrolment code (sealpostdevice1:…)')
     .option(
       '-n, --name <NAME>',
       'your name in the mesh; default: the name of the profile, or of your account. A device is always named USER/LABEL',
@@ -176,7 +200,7 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
       'The invite is empty. The command that should have printed it probably failed.',
     )
   const isDevice = isDeviceInvite(invite)
-  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // refuses an invalid invite before keys are generated
+  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readAnyInvite(invite).invite // refuses an invalid invite before keys are generated
   const { profile, output } = asked
   const former = await profile.findMembership()
   if (former)
@@ -192,12 +216,14 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
   const name = options.name ?? (profile.name === 'default' ? userName() : profile.name)
   const joined = isDevice ? joinAsDevice({ invite, identity }) : join({ invite, identity, name })
   const membership = await abortable(joined, shell.signal)
-  const { url, brokerKey, meshId } = membership
-  await profile.writeMembership({ url, brokerKey, meshId, name: membership.name })
-  await output.result({ profile: profile.name, key, name: membership.name, url, meshId }, () =>
+  const { url, brokerKey, meshId, root, revocations = 0 } = membership
+  const trusted = root === undefined ? {} : { root, revocations }
+  await profile.writeMembership({ url, brokerKey, meshId, name: membership.name, ...trusted })
+  await output.result({ profile: profile.name, key, name: membership.name, url, meshId, root: root ?? null }, () =>
     output.facts([
       ['name', escapeName(membership.name)],
       ['mesh', meshId],
+      ...(root ? [['root', fingerprint(root)] as const] : []),
       ['broker', escapeName(url)],
       ['your key', fingerprint(key)],
     ]),

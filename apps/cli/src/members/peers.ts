@@ -6,6 +6,7 @@ import { Argument, Command } from 'commander'
 import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
 import { Contacts, isUsableName } from '../profile/contacts.ts'
+import { type ShownStanding, standingsOf } from '../profile/proofs.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { resolveRecipient, unknownMember } from './member-list.ts'
@@ -43,10 +44,12 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
   if (accept !== undefined) return acceptKey(shell, { name: typedName(accept), members, contacts })
   if (verify !== undefined) return verifyKey(shell, { name: typedName(verify), members, contacts }, typed!)
   const own = await shell.profile.readOwnKey()
+  const standingOf = await standingsOf(shell, members)
   const present = new Map(online.map((entry) => [entry.peer, entry]))
   const rows = members.map((member) => ({
     ...member,
     known: knownAs(member, contacts, own),
+    membership: standingOf(member.peer),
     ...presenceOf(present.get(member.peer)),
   }))
   const { output } = shell
@@ -54,13 +57,14 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
     rows.map((row) => ({ ...row, fingerprint: fingerprint(row.peer), verified: row.known === 'verified' })),
     () =>
       output.table(
-        ['NAME', 'ROLE', 'NOW', 'FINGERPRINT', 'KNOWN'],
-        rows.map(({ name, role, peer, known, ...presence }) => [
+        ['NAME', 'ROLE', 'NOW', 'FINGERPRINT', 'KNOWN', 'MEMBERSHIP'],
+        rows.map(({ name, role, peer, known, membership, ...presence }) => [
           escapeName(name),
           role,
           presenceText(presence),
           fingerprint(peer),
           known === 'CHANGED' ? output.paint.red(known) : known,
+          shortStanding(membership),
         ]),
       ),
   )
@@ -69,6 +73,10 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
     output.warn(`The key of ${escapeName(name)} differs from ${which}. Compare fingerprints before you accept it.`)
   }
 }
+
+/** The reason of an unproven member is in a warning, and in the JSON form. */
+const shortStanding = (standing: ShownStanding): string =>
+  standing === 'proven' || standing === 'unknown' ? standing : 'unproven'
 
 interface Presence {
   readonly isOnline: boolean

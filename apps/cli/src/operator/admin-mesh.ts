@@ -1,5 +1,6 @@
 /** `sealpost admin mesh create` and `invite` create a mesh and invite its admins, directly in the database. */
 
+import { existsSync } from 'node:fs'
 import {
   createInvite,
   generateSigningKeys,
@@ -9,13 +10,22 @@ import {
   readInvite,
   readShardCertificate,
   ready,
+  type SigningKeys,
 } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
 import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
-import { addOperatorInvite, createMeshWithInvite, listShards, type OperatorInvite } from '@sealpost/store'
+import {
+  addOperatorInvite,
+  adoptRoot,
+  createMeshWithInvite,
+  findMeshRoot,
+  listShards,
+  type OperatorInvite,
+} from '@sealpost/store'
 import { Command } from 'commander'
 import { newMeshId } from '../broker/up.ts'
 import { escapeName, formatTime } from '../output.ts'
+import { ensureRootKey, readRootKey } from '../profile/proofs.ts'
 import { durationOption, parseHex } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { withDatabase } from './db.ts'
@@ -23,6 +33,8 @@ import { withDatabase } from './db.ts'
 interface InviteOptions {
   readonly url?: string
   readonly expires: number
+  /** The file of the mesh's root. */
+  readonly rootKey?: string
 }
 
 const MESH = '0123456789abcdef0123456789abcdef'
@@ -52,14 +64,27 @@ const withInviteOptions = (command: Command): Command =>
   command
     .option('--url <URL>', 'the URL of the broker in the invite; default: the PUBLIC_URL of a running broker')
     .addOption(durationOption('--expires <TIME>', 'how long the invite is valid, such as 2h or 7d', '24h'))
+    .option(
+      '--root-key <FILE>',
+      'sign the invite with the root of the mesh in FILE, so that the admin is proven; create makes the file. Keep it offline.',
+    )
 
 async function create(shell: Shell, options: InviteOptions, text: string): Promise<void> {
   const name = tidyName(text)
   if (!isChosenName(name)) throw new OperatingError('name_malformed', `The name of a mesh must be ${NAME_RULE}.`)
   const meshId = newMeshId()
   const made = await withDatabase(shell, async (db) => {
-    const made = await makeInvite(db, meshId, options)
-    if (await createMeshWithInvite(db, { meshId, name, invite: rowOf(made.invite) })) return made
+    if (options.rootKey !== undefined && existsSync(options.rootKey))
+      throw new OperatingError(
+        'key_file_exists',
+        `The file ${options.rootKey} already exists. Each mesh has a root of its own.`,
+      )
+    const root = options.rootKey === undefined ? null : await ensureRootKey(options.rootKey)
+    const made = await makeInvite(db, { meshId, root }, options)
+    if (await createMeshWithInvite(db, { meshId, name, invite: rowOf(made.invite) })) {
+      if (root) await adoptRoot(db, { meshId, root: root.publicKey, replaces: null }, null)
+      return made
+    }
     throw new OperatingError(
       'mesh_exists',
       `A mesh named ${escapeName(name)} already exists. Create an invite to it with \`sealpost admin mesh invite ID\`.`,
@@ -71,7 +96,11 @@ async function create(shell: Shell, options: InviteOptions, text: string): Promi
 async function invite(shell: Shell, options: InviteOptions, mesh: string): Promise<void> {
   const meshId = mesh as MeshId
   const made = await withDatabase(shell, async (db) => {
-    const made = await makeInvite(db, meshId, options)
+    const root = options.rootKey === undefined ? null : await readRootKey(options.rootKey)
+    const { root: known } = await findMeshRoot(db, meshId)
+    if (root && root.publicKey !== known)
+      throw new OperatingError('root_differs', 'The key in --root-key is not the root of this mesh.')
+    const made = await makeInvite(db, { meshId, root }, options)
     if (await addOperatorInvite(db, meshId, rowOf(made.invite))) return made
     throw new OperatingError('mesh_unknown', 'There is no mesh with this id.')
   })
@@ -83,10 +112,14 @@ interface Made {
   readonly invite: Invite
 }
 
-/** Creates an invite signed with a one-time key, valid because of its row. */
-async function makeInvite(db: Database, meshId: MeshId, options: InviteOptions): Promise<Made> {
+/** Creates an invite signed with the root or a one-time key, valid because of its row. */
+async function makeInvite(
+  db: Database,
+  { meshId, root }: { meshId: MeshId; root: SigningKeys | null },
+  options: InviteOptions,
+): Promise<Made> {
   await ready()
-  const text = createInvite(generateSigningKeys(), {
+  const text = createInvite(root ?? generateSigningKeys(), {
     ...(await findBroker(db, options.url)),
     meshId,
     notAfterMs: Date.now() + options.expires * 1000,

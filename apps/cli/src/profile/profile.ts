@@ -7,6 +7,8 @@
  * - `messages`: the SDK's store of unsent and received messages
  * - `state`: the SDK's store of shared state: keys and the newest revisions
  * - `box-keys`: the SDK's store of the newest box-key epochs of other peers
+ * - `member-proofs`: the SDK's store of the mesh's root and of what proves its members
+ * - `root-key.json`: the root of the mesh, if this profile adopted it
  * - `left-groups.json`: groups that the member has left (`group-leaves.ts`)
  * - `schedules.json`: recurring messages (`schedules.ts`)
  * - `sessions`: the keys, stores and locks of the profile's sessions, and the socket of their host
@@ -175,6 +177,12 @@ export class Profile {
   get keyEpochsFile(): string {
     return join(this.folder, 'box-keys')
   }
+  get proofsFile(): string {
+    return join(this.folder, 'member-proofs')
+  }
+  get rootKeyFile(): string {
+    return join(this.folder, 'root-key.json')
+  }
   get statusFile(): string {
     return join(this.folder, 'status.json')
   }
@@ -304,8 +312,8 @@ export class Profile {
   async findMembership(): Promise<Membership | undefined> {
     const kept = await this.#findKeptMembership()
     if (!kept) return undefined
-    const { cell: [url = kept.url] = [], brokerKey, meshId, name } = kept
-    return { url, brokerKey, meshId, name }
+    const { cell: [url = kept.url] = [], brokerKey, meshId, name, root, revocations } = kept
+    return { url, brokerKey, meshId, name, ...(root && { root }), ...(revocations && { revocations }) }
   }
 
   /** Returns all known addresses, the current cell's first. @throws OperatingError `not_joined` */
@@ -395,7 +403,8 @@ export function userName(account = userInfo().username): string {
 
 function isMembership(value: unknown): value is SavedMembership {
   if (!isRecord(value)) return false
-  const { url, brokerKey, meshId, name, cell = [] } = value
+  const { url, brokerKey, meshId, name, cell = [], root, revocations = 0 } = value
+  if ((root !== undefined && !isHex(root, 32)) || typeof revocations !== 'number') return false
   if (!Array.isArray(cell) || !cell.every((each) => typeof each === 'string')) return false
   return typeof url === 'string' && isHex(brokerKey, 32) && isHex(meshId, 16) && typeof name === 'string'
 }

@@ -1,15 +1,17 @@
 /** `sealpost status` shows the profile's peer and connection, or sets its status. */
 import { fingerprint } from '@sealpost/identity'
 import { AVAILABILITIES } from '@sealpost/protocol'
-import { type Availability, SealpostError, validateStatus } from '@sealpost/sdk'
+import { type Availability, type PeerKey, SealpostError, validateStatus } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
 import { checkBroker } from '../broker/broker-supervisor.ts'
+import { standingText } from '../members/root.ts'
 import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { callSessionDaemon, isDaemonGone, startSessionDaemon } from '../session/session-daemon.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import type { SavedStatus } from './profile.ts'
+import { openProfileProofs, standingsOf } from './proofs.ts'
 
 export function statusCommand(run: RunAction): Command {
   return new Command('status')
@@ -107,8 +109,9 @@ async function show(shell: Shell): Promise<void> {
     'failure' in session
       ? { connected: false, reason: session.failure.code ?? 'internal' }
       : { connected: true, ...session }
+  const proof = await ownProof(shell, { key, isLive: !('failure' in session) })
   const says = (await profile.readStatus()) ?? { availability: 'idle', summary: '' }
-  await output.result({ profile: profile.name, name, key, meshId, url, says, broker, ...connection }, () =>
+  await output.result({ profile: profile.name, name, key, meshId, url, says, broker, ...proof, ...connection }, () =>
     output.facts([
       ['profile', `${profile.name} (${profile.folder})`],
       ['name', escapeName(name) || 'none'],
@@ -116,11 +119,22 @@ async function show(shell: Shell): Promise<void> {
       ['key', key],
       ['fingerprint', fingerprint(key)],
       ['mesh', meshId],
+      ['root', proof.root === null ? 'none' : fingerprint(proof.root)],
+      ['membership', standingText(proof.membership)],
       ['broker', `${escapeName(url)}  ${broker.ready ? 'ready' : broker.live ? 'not ready' : 'does not respond'}`],
       ['session', 'failure' in session ? session.failure.message : sessionOf(session)],
     ]),
   )
   if ('failure' in session) throw session.failure
+}
+
+/** Returns the root that this profile knows, and whether it proves the profile's own membership. */
+async function ownProof(shell: Shell, { key, isLive }: { key: PeerKey; isLive: boolean }) {
+  const members = isLive ? await callPeer(shell, { method: 'members', params: null }) : []
+  const own = members.filter(({ peer }) => peer === key)
+  const standingOf = isLive ? await standingsOf(shell, own) : () => 'unknown' as const
+  await using proofs = await openProfileProofs(shell)
+  return { root: proofs.root, membership: standingOf(key) }
 }
 
 const sessionOf = ({ durability, waiting }: { durability: string; waiting: number }): string =>

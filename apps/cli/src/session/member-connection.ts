@@ -15,6 +15,7 @@ import {
 import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
+import { guardMembers, type MemberProofs } from '@sealpost/sdk/members'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { HostEnd, SessionMember } from '@sealpost/sdk/sessions'
@@ -23,6 +24,7 @@ import { receiveFile } from '../messages/files.ts'
 import { peerEventReporter } from '../messages/incoming-message.ts'
 import { type Contacts, openProfileKeyEpochs } from '../profile/contacts.ts'
 import type { Membership, Profile, ProfileKeys } from '../profile/profile.ts'
+import { openProfileProofs } from '../profile/proofs.ts'
 import { TickStore } from '../schedule/tick-store.ts'
 import type { Shell } from '../shell.ts'
 import { meshPlaceOf, withStateAt } from '../state/open-state.ts'
@@ -88,6 +90,8 @@ export async function openMemberConnection(
       ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     }
     const peer = await openPeer({ url: urls, brokerKey, meshId, ...terms })
+    const proofs = await openProfileProofs(shell)
+    guardMembers(peer, proofs)
     const confirmations = beginLogs(peer)
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)
@@ -103,7 +107,7 @@ export async function openMemberConnection(
       calls,
       failed: failureOf(peer),
       distrusted: distrusted.promise,
-      [Symbol.asyncDispose]: () => end({ daemon, peer, keyEpochs, seats, confirmations }),
+      [Symbol.asyncDispose]: () => end({ daemon, peer, keyEpochs, proofs, seats, confirmations }),
     }
   } catch (error) {
     await daemon.release()
@@ -149,6 +153,7 @@ export class SessionHost {
   #online = Promise.withResolvers<Durability>()
   #ticks: TickStore | null = null
   #confirmations: Confirmations | null = null
+  #proofs: MemberProofs | null = null
   /** By identity, because a rotation changes the owner of the store. */
   readonly #keyEpochs = new Map<PeerKey, StoredKeyEpochs>()
 
@@ -187,6 +192,8 @@ export class SessionHost {
     const { shell, setStatus } = this.#parts
     const confirmations = beginLogs(peer)
     this.#confirmations = confirmations
+    this.#proofs ??= await openProfileProofs(shell)
+    guardMembers(peer, this.#proofs)
     const daemon = await startHostDaemon(shell.profile)
     const seats = seatsOf(peer)
     const parts = { seats, ticks: this.#ticks!, online: this.#online.promise, setStatus }
@@ -201,7 +208,9 @@ export class SessionHost {
   }
 
   async close(): Promise<void> {
-    await Promise.all([...this.#keyEpochs.values()].map((epochs) => epochs.close()))
+    await Promise.all(
+      [...this.#keyEpochs.values(), ...(this.#proofs ? [this.#proofs] : [])].map((each) => each.close()),
+    )
   }
 
   async #epochsOf(keys: ProfileKeys): Promise<StoredKeyEpochs> {
@@ -232,17 +241,23 @@ interface OpenResources {
   readonly seats: PoolSeats
   readonly peer: Peer
   readonly keyEpochs: StoredKeyEpochs
+  readonly proofs: MemberProofs
   readonly confirmations: Confirmations
 }
 
-async function end({ keyEpochs, ...resources }: OpenResources): Promise<void> {
+async function end({ keyEpochs, proofs, ...resources }: OpenResources): Promise<void> {
   const { daemon, peer } = resources
   await endCalls(resources)
   await peer.close() // closing rejects pending calls
-  await keyEpochs.close().finally(() => daemon.release())
+  await Promise.all([keyEpochs.close(), proofs.close()]).finally(() => daemon.release())
 }
 
-async function endCalls({ daemon, seats, peer, confirmations }: Omit<OpenResources, 'keyEpochs'>): Promise<void> {
+async function endCalls({
+  daemon,
+  seats,
+  peer,
+  confirmations,
+}: Omit<OpenResources, 'keyEpochs' | 'proofs'>): Promise<void> {
   seats.end()
   await inGrace(daemon.endCalls())
   await endLogs(peer, confirmations)

@@ -103,6 +103,7 @@ export interface PeerCalls extends BulkCalls, TickCalls, GroupCalls, PoolCalls, 
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
   revokeInvite(inviteId: InviteId): Promise<null>
+  revokeMember(peer: PeerKey): Promise<null>
   /** Changes the consent and returns it. An empty update changes nothing. */
   consent(update: ConsentUpdate): Promise<ConsentState>
   /** Resolves with the epoch of the new key. */
@@ -176,6 +177,10 @@ export function callsOf(peer: Peer, dependencies: CallDependencies): PeerCalls {
     members: () => membersOf(peer),
     revokeInvite: async (inviteId) => {
       await peer.revokeInvite(inviteId)
+      return null
+    },
+    revokeMember: async (member) => {
+      await peer.revokeMember(member)
       return null
     },
     consent: (update) => peer.updateConsent(update),

@@ -9,6 +9,7 @@ import {
 } from '@sealpost/sdk/state'
 import { OperatingError } from '@sealpost/std'
 import { openProfileKeyEpochs, SharedStore } from '../profile/contacts.ts'
+import { openProfileProofs } from '../profile/proofs.ts'
 import type { Shell } from '../shell.ts'
 
 /** Returns the mesh's addresses and the identity. @throws OperatingError `profile_missing`, `not_joined` */
@@ -24,6 +25,7 @@ export async function withStateAt<T>(shell: Shell, place: SpaceOptions, use: (st
   const { formerBoxKeys, formerKeys } = keys
   try {
     await using keyEpochs = await openProfileKeyEpochs(shell.profile, keys, place.meshId)
+    await using members = await openProfileProofs(shell)
     await using state = await openState({
       ...place,
       ...requestsOf(shell),
@@ -31,6 +33,7 @@ export async function withStateAt<T>(shell: Shell, place: SpaceOptions, use: (st
       ...(formerKeys && { formerKeys }),
       store: new SharedStore(shell.profile.stateFile),
       keyEpochs,
+      members,
       onEvent: (event) => shell.output.warn(warningOf(event)),
     })
     return await use(state)

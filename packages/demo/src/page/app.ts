@@ -1,5 +1,5 @@
 /** Manages the page's screens and their actions. */
-import { generateIdentity, type Invite, readInvite, ready } from '@sealpost/identity'
+import { generateIdentity, type Invite, readAnyInvite, ready } from '@sealpost/identity'
 import type { Identity, Membership } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
 import { Archive, type StoredProfile } from './archive.ts'
@@ -116,7 +116,7 @@ function soleTab(showElsewhere: () => void): Promise<void> {
 
 function readOrNull(text: string): Invite | null {
   try {
-    return readInvite(text)
+    return readAnyInvite(text).invite
   } catch {
     return null // the screen shows the error
   }

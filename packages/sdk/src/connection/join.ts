@@ -9,8 +9,8 @@ import {
   type Identity,
   type Invite,
   normalizeAuthority,
+  readAnyInvite,
   readDeviceInvite,
-  readInvite,
   ready,
   signEnrolment,
   type Transcript,
@@ -60,6 +60,10 @@ export interface Membership {
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly name: string
+  /** The root of the mesh, if the invite names it. Pass it to `openMemberProofs`. */
+  readonly root?: PeerKey
+  /** How many revocations the mesh had when the invite was created. Pass it to `openMemberProofs`. */
+  readonly revocations?: number
 }
 
 const JOIN_WITHIN_MS = 20_000
@@ -74,13 +78,14 @@ const JOIN_WITHIN_MS = 20_000
 export async function join(options: JoinOptions): Promise<Membership> {
   await ready()
   const { identity, form = binaryForm, webSocket = platformWebSocket() } = options
-  const invite = parsed(options.invite, readInvite)
+  const { invite, root, revocations } = parsed(options.invite, readAnyInvite)
   const name = chosenName(options.name ?? `peer-${identity.signing.publicKey.slice(0, 8)}`)
   const enrolled = await enrolAt(invite, { identity, form, webSocket }, (transcript) =>
     enrolFrame(invite, identity, { transcript, name }),
   )
   const { brokerKey, meshId } = invite
-  return { url: enrolled.url, brokerKey, meshId, name: enrolled.name }
+  const membership = { url: enrolled.url, brokerKey, meshId, name: enrolled.name }
+  return root === null ? membership : { ...membership, root, revocations }
 }
 
 export interface DeviceMembership extends Membership {

@@ -127,6 +127,14 @@ export class MemberProofs implements AsyncDisposable {
   }
 
   /**
+   * How many revocations this peer knows.
+   * @example const known = members.revocationCount
+   */
+  get revocationCount(): number {
+    return this.#proofs?.revocationCount ?? 0
+  }
+
+  /**
    * Checks members as the broker lists them. Reports those that are unproven, with an event, unless the mesh has no root.
    * @throws SealpostError `connection_lost`, and the broker's refusals
    * @example const standings = await members.check(await peer.members())
@@ -221,6 +229,15 @@ export class MemberProofs implements AsyncDisposable {
     this.#pin(root)
     this.#keep('root', { kind: 'root', root })
     this.#refreshedAtMs = -Infinity
+  }
+
+  /**
+   * Returns the root that the broker shows, which may differ from the pinned one.
+   * @throws SealpostError `connection_lost`, and the broker's refusals
+   * @example const shown = await members.shownRoot()
+   */
+  shownRoot(): Promise<PeerKey | null> {
+    return this.#inTurn(async () => (await this.#request([])).root)
   }
 
   /**
@@ -334,16 +351,20 @@ export class MemberProofs implements AsyncDisposable {
   }
 
   async #ask(peers: readonly PeerKey[]): Promise<void> {
-    const revocationsAfter = this.#proofs?.revocationCount ?? 0
-    const answer = await this.#access
-      .ask({ method: 'POST', path: '/v1/proofs', json: { peers, revocationsAfter } })
-      .then((response) => readAnswer(response.json()), unlessEarlier)
+    const answer = await this.#request(peers)
     this.#refreshedAtMs = performance.now()
     if (answer.root !== this.#root) this.#rootShown(answer.root)
     if (!this.#proofs) return
     for (const proof of answer.proofs) this.#take(proof)
     this.#takeRevocations(answer)
     if (answer.revocations.length > 0 && this.#proofs.revocationCount < answer.revocationCount) await this.#ask([])
+  }
+
+  #request(peers: readonly PeerKey[]): Promise<ProofsAnswer> {
+    const revocationsAfter = this.#proofs?.revocationCount ?? 0
+    return this.#access
+      .ask({ method: 'POST', path: '/v1/proofs', json: { peers, revocationsAfter } })
+      .then((response) => readAnswer(response.json()), unlessEarlier)
   }
 
   #rootShown(root: PeerKey | null): void {

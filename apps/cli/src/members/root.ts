@@ -1,0 +1,205 @@
+/** `sealpost root` shows, adopts and trusts the root of the mesh, and admits and revokes members with signatures. */
+import { existsSync } from 'node:fs'
+import { fingerprint, readFingerprint } from '@sealpost/identity'
+import type { MemberEntry } from '@sealpost/sdk'
+import type { MemberProofs, MemberStanding } from '@sealpost/sdk/members'
+import { OperatingError, type PeerKey } from '@sealpost/std'
+import { Command } from 'commander'
+import { escapeName } from '../output.ts'
+import { typedYes } from '../profile/profile.ts'
+import { ensureRootKey, openProfileProofs, readRootKey, rootMissing } from '../profile/proofs.ts'
+import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { unknownMember } from './member-list.ts'
+import { typedName } from './names.ts'
+
+const EXAMPLE = 'NV2N-HQ7V-NFSH-5GNN-1A9Q-EFPN-TNHK-X3ET'
+
+export function rootCommand(run: RunAction): Command {
+  return new Command('root')
+    .description('Prove who is a member: the root of the mesh certifies its admins, and they certify the members')
+    .addCommand(showCommand(run))
+    .addCommand(adoptCommand(run))
+    .addCommand(trustCommand(run))
+    .addCommand(admitCommand(run))
+    .addCommand(revokeCommand(run))
+    .addHelpText('after', examples('sealpost root show', 'sealpost root adopt', `sealpost root trust ${EXAMPLE}`))
+}
+
+function showCommand(run: RunAction): Command {
+  return new Command('show')
+    .description('Print the root of the mesh, and the members that are not proven')
+    .addHelpText('after', examples('sealpost root show', 'sealpost root show --json'))
+    .action(run(show))
+}
+
+function adoptCommand(run: RunAction): Command {
+  return new Command('adopt')
+    .description(
+      'Create the root of this mesh and certify its present members, as an admin. The key is stored in root-key.json of the profile: keep a copy offline.',
+    )
+    .option('-y, --yes', 'do not ask whether the listed members are right')
+    .option(
+      '--replace',
+      'replace the root, because its key was lost or stolen; each member must then trust the new one',
+    )
+    .addHelpText('after', examples('sealpost root adopt', 'sealpost root adopt --yes --json'))
+    .action(run(adopt))
+}
+
+function trustCommand(run: RunAction): Command {
+  return new Command('trust')
+    .description('Pin the root that the broker shows, if it has this fingerprint')
+    .argument('<FINGERPRINT>', 'the fingerprint, which an admin reads to you from "sealpost root show"')
+    .addHelpText('after', examples(`sealpost root trust ${EXAMPLE}`))
+    .action(run(trust))
+}
+
+function admitCommand(run: RunAction): Command {
+  return new Command('admit')
+    .description('Certify members that the broker lists, as an admin, with their listed names and roles')
+    .argument('<NAME...>', 'the names of members')
+    .addHelpText('after', examples('sealpost root admit bob carol'))
+    .action(run(admit))
+}
+
+function revokeCommand(run: RunAction): Command {
+  return new Command('revoke')
+    .description(
+      'Revoke a member and its devices permanently, with a signature that the broker cannot undo. Members that only this member admitted are admitted again by you.',
+    )
+    .argument('<NAME>', 'the name of the member')
+    .addHelpText('after', examples('sealpost root revoke bob'))
+    .action(run(revoke))
+}
+
+async function show(shell: Shell): Promise<void> {
+  const { output } = shell
+  const members = await listed(shell)
+  await using proofs = await openProfileProofs(shell)
+  const standings = await proofs.check(members)
+  const { root } = proofs
+  const unproven = members.filter(({ peer }) => standings.get(peer) !== 'proven')
+  const own = await shell.profile.readOwnKey()
+  const facts = {
+    ...{ root, fingerprint: root && fingerprint(root), standing: standings.get(own) ?? 'no_certificate' },
+    ...{ members: members.length, revocations: proofs.revocationCount },
+    unproven: unproven.map(({ peer, name }) => ({ peer, name, standing: standings.get(peer) })),
+  }
+  await output.result(facts, () =>
+    output.facts([
+      ['root', root === null ? 'none: an admin adopts one with "sealpost root adopt"' : fingerprint(root)],
+      ['you', standingText(facts.standing)],
+      ['members', `${members.length - unproven.length} of ${members.length} are proven`],
+      ['revocations', String(facts.revocations)],
+      ...(root === null ? [] : unproven.map(({ peer, name }) => [escapeName(name), standings.get(peer)!] as const)),
+    ]),
+  )
+}
+
+export const standingText = (standing: MemberStanding | 'unknown'): string =>
+  standing === 'proven' ? 'proven' : standing === 'unknown' ? 'unknown' : `unproven (${standing})`
+
+interface AdoptOptions {
+  readonly yes?: true
+  readonly replace?: true
+}
+
+async function adopt(shell: Shell, { yes, replace }: AdoptOptions): Promise<void> {
+  const { output, profile } = shell
+  const members = (await listed(shell)).filter(({ name }) => !name.includes('/')) // devices are proven by their users
+  await using proofs = await openProfileProofs(shell)
+  await proofs.check(members)
+  if (proofs.root !== null && !replace && !(await isOwnRoot(shell, proofs.root)))
+    throw new OperatingError(
+      'root_differs',
+      'This mesh already has a root. Replace it with --replace only if its key was lost or stolen.',
+    )
+  output.info('The root certifies these members. Compare the list with the people that you know:')
+  for (const { name, role, peer } of members) output.info(`  ${escapeName(name)}  ${role}  ${fingerprint(peer)}`)
+  if (!yes && process.stdin.isTTY && !(await typedYes('Are these the members of the mesh?', shell.signal)))
+    throw new OperatingError('interrupted', 'Nothing was changed.')
+  const former = proofs.root
+  const path = replace ? `${profile.rootKeyFile.replace(/\.json$/, '')}-${Date.now()}.json` : profile.rootKeyFile
+  const root = await ensureRootKey(path)
+  await proofs.adopt(root, members, replace && former ? former : undefined)
+  await profile.writeMembership({ ...(await profile.readMembership()), root: root.publicKey })
+  await output.result(
+    { root: root.publicKey, fingerprint: fingerprint(root.publicKey), members: members.length, keyFile: path },
+    () =>
+      output.facts([
+        ['root', fingerprint(root.publicKey)],
+        ['certified', `${members.length} members`],
+        ['key', `${path}  (keep a copy offline)`],
+      ]),
+  )
+}
+
+/** Returns whether an interrupted adoption of this profile created the root. */
+async function isOwnRoot({ profile }: Shell, root: PeerKey): Promise<boolean> {
+  return existsSync(profile.rootKeyFile) && (await readRootKey(profile.rootKeyFile)).publicKey === root
+}
+
+async function trust(shell: Shell, _: object, text: string): Promise<void> {
+  const print = readFingerprint(text)
+  if (!print)
+    throw new OperatingError('usage', 'Give the whole fingerprint of the root: eight groups of four characters.')
+  const { profile, output } = shell
+  await using proofs = await openProfileProofs(shell)
+  const shown = await proofs.shownRoot()
+  if (shown === null) throw rootMissing()
+  if (fingerprint(shown) !== print)
+    throw new OperatingError(
+      'fingerprint_differs',
+      `THE FINGERPRINT DIFFERS. The broker shows the root ${fingerprint(shown)}. Someone may be impersonating members of this mesh.`,
+    )
+  proofs.trust(shown)
+  await profile.writeMembership({ ...(await profile.readMembership()), root: shown })
+  await output.result({ root: shown, trusted: true }, () =>
+    output.facts([
+      ['root', fingerprint(shown)],
+      ['trusted', 'yes'],
+    ]),
+  )
+}
+
+async function admit(shell: Shell, _: object, words: readonly string[]): Promise<void> {
+  const members = await listed(shell)
+  const named = words.map((word) => memberNamed(word, members))
+  const { identity } = await shell.profile.readKeys()
+  await using proofs = await rootedProofs(shell, members)
+  await proofs.admit(identity.signing, named)
+  await shell.output.result({ admitted: named.map(({ name }) => name) }, () =>
+    named.map(({ name, peer }) => `admitted ${escapeName(name)}  ${fingerprint(peer)}`).join('\n'),
+  )
+}
+
+async function revoke(shell: Shell, _: object, word: string): Promise<void> {
+  const members = await listed(shell)
+  const { peer, name } = memberNamed(word, members)
+  const { identity } = await shell.profile.readKeys()
+  await using proofs = await rootedProofs(shell, members)
+  const again = await proofs.revoke(identity.signing, peer, members)
+  await callPeer(shell, { method: 'revokeMember', params: peer })
+  await shell.output.result({ revoked: name, key: peer, admittedAgain: again.map((each) => each.name) }, () =>
+    [`revoked ${escapeName(name)}`, ...again.map((each) => `admitted ${escapeName(each.name)} again`)].join('\n'),
+  )
+}
+
+/** Opens the proofs of a mesh with a root. @throws OperatingError `root_missing` */
+async function rootedProofs(shell: Shell, members: readonly MemberEntry[]): Promise<MemberProofs> {
+  const proofs = await openProfileProofs(shell)
+  await proofs.check(members)
+  if (proofs.root !== null) return proofs
+  await proofs.close()
+  throw rootMissing()
+}
+
+const listed = (shell: Shell): Promise<readonly MemberEntry[]> => callPeer(shell, { method: 'members', params: null })
+
+function memberNamed(word: string, members: readonly MemberEntry[]): MemberEntry {
+  const name = typedName(word)
+  const found = members.find((member) => member.name === name)
+  if (found) return found
+  throw unknownMember(name, members)
+}

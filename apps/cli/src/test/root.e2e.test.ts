@@ -1,0 +1,136 @@
+/** Tests `sealpost root`, and what members and programs see of membership. */
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { bindBoxKey, generateIdentity } from '@sealpost/identity'
+import { openDatabase } from '@sealpost/pg'
+import type { MeshId } from '@sealpost/std'
+import { addMembers } from '@sealpost/store'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { AS_ALICE, jsonOf, Machine, startUp } from './cli.ts'
+
+let machine: Machine
+let up: Awaited<ReturnType<typeof startUp>>
+beforeAll(async () => {
+  machine = await Machine.make()
+  up = await startUp(machine, AS_ALICE)
+})
+afterAll(() => machine[Symbol.asyncDispose]())
+
+const as = (profile: string, ...words: string[]) => machine.run([...words, '--profile', profile])
+
+const linesOf = (stdout: string) =>
+  stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line))
+
+async function membershipSeenBy(profile: string): Promise<Record<string, string>> {
+  const { stdout, code } = await as(profile, 'peers', '--json')
+  expect(code).toBe(0)
+  return Object.fromEntries(linesOf(stdout).map(({ name, membership }) => [name, membership]))
+}
+
+async function database() {
+  const { folder, postgresPort } = up.facts
+  const password = (await readFile(join(folder, 'postgres/password'), 'utf8')).trim()
+  return openDatabase(`postgres://sealpost:${password}@127.0.0.1:${postgresPort}/postgres`, { connections: 1 })
+}
+
+test('a new mesh has a root, invites name it, and members are proven', async () => {
+  const { root } = up.facts
+  expect(root).toMatch(/^[0-9a-f]{64}$/)
+  expect(JSON.parse(await readFile(join(up.facts.folder, 'root-key.json'), 'utf8'))).toMatchObject({
+    ...{ kind: 'root', publicKey: root },
+  })
+  const invite = (await machine.run(['invite', 'create', '--quiet'])).stdout.trim()
+  expect(invite).toMatch(/^sealpost2:/)
+  expect(jsonOf(await machine.run(['invite', 'show', invite, '--json']))).toMatchObject({ root })
+  expect(jsonOf(await as('bob', 'join', invite, '--name', 'bob', '--json'))).toMatchObject({ name: 'bob', root })
+  const earlier = (await machine.run(['invite', 'create', '--quiet', '--line', '1'])).stdout.trim()
+  expect(earlier).toMatch(/^sealpost1:/)
+  const carol = await as('carol', 'join', earlier, '--name', 'carol')
+  expect(carol.code).toBe(0)
+  expect(await membershipSeenBy('bob')).toEqual({ alice: 'proven', bob: 'proven', carol: 'proven' })
+  const status = await as('carol', 'status', '--json')
+  expect(status.stderr).toContain('pinned the root of the mesh')
+  expect(jsonOf(status)).toMatchObject({ root, membership: 'proven' })
+  expect((await as('carol', 'status')).stderr).toBe('')
+})
+
+test('a member that an operator inserts is shown as unproven, and gets no key; an admin can admit it', async () => {
+  const db = await database()
+  const binding = bindBoxKey(generateIdentity(), up.facts.meshId as MeshId, 4_000_000_000_000)
+  await addMembers(db, up.facts.meshId as MeshId, [{ ...binding, name: 'ghost' }])
+  await db.close()
+  const listed = await machine.run(['peers'])
+  expect(listed.stdout).toMatch(/ghost .* unproven/)
+  expect(listed.stderr).toContain('(member_unproven)')
+  const refused = await machine.run(['group', 'create', 'crew', 'bob', 'ghost'])
+  expect(refused).toMatchObject({ code: 4, stderr: expect.stringContaining('(member_unproven)') })
+  expect((await machine.run(['group', 'create', 'crew', 'bob'])).code).toBe(0)
+  const shown = await machine.run(['root', 'show', '--json'])
+  expect(jsonOf(shown)).toMatchObject({ members: 4, unproven: [{ name: 'ghost', standing: 'no_certificate' }] })
+  expect(await as('bob', 'root', 'admit', 'ghost')).toMatchObject({
+    code: 4,
+    stderr: expect.stringContaining('(not_admin)'),
+  })
+  expect((await machine.run(['root', 'admit', 'ghost'])).code).toBe(0)
+  expect(await membershipSeenBy('bob')).toMatchObject({ ghost: 'proven' })
+})
+
+test('a signed revocation outlives the row that an operator changes', async () => {
+  expect((await machine.run(['root', 'revoke', 'ghost'])).stdout).toBe('revoked ghost\n')
+  expect(await membershipSeenBy('bob')).toEqual({ alice: 'proven', bob: 'proven', carol: 'proven' })
+  const db = await database()
+  await db.run((sql) => sql`update member set revoked_at = null`)
+  await db.run((sql) => sql`delete from member_revocation`)
+  await db.close()
+  expect(await membershipSeenBy('bob')).toMatchObject({ ghost: 'revoked', carol: 'proven' })
+  const listed = await as('bob', 'peers')
+  expect(listed.stderr).toContain('(revocations_rolled_back)')
+  const invite = (await machine.run(['invite', 'create', '--quiet'])).stdout.trim()
+  expect((await as('dave', 'join', invite, '--name', 'dave')).code).toBe(0)
+  expect(await membershipSeenBy('dave')).toMatchObject({ ghost: 'revocations_missing', alice: 'revocations_missing' })
+})
+
+test.each([
+  [['root', 'adopt'], 5, 'root_differs'],
+  [['root', 'trust', 'NV2N-HQ7V-NFSH-5GNN-1A9Q-EFPN-TNHK-X3ET'], 4, 'fingerprint_differs'],
+  [['root', 'trust', 'NV2N'], 2, 'usage'],
+  [['root', 'admit', 'nobody'], 3, 'name_unknown'],
+  [['invite', 'show', 'sealpost2:AAAA'], 2, 'invite_malformed'],
+] as const)('%j is refused', async (words, code, name) => {
+  const refused = await machine.run(words)
+  expect(refused).toMatchObject({ code, stdout: '', stderr: expect.stringContaining(`(${name})`) })
+})
+
+test('a mesh without a root adopts one by one command', async () => {
+  await using other = await Machine.make()
+  const started = await startUp(other, AS_ALICE)
+  const { folder, postgresPort, meshId } = started.facts
+  const password = (await readFile(join(folder, 'postgres/password'), 'utf8')).trim()
+  const db = await openDatabase(`postgres://sealpost:${password}@127.0.0.1:${postgresPort}/postgres`, {
+    connections: 1,
+  })
+  await db.run((sql) => sql`delete from mesh_root where mesh_id = ${meshId}`)
+  await db.run((sql) => sql`delete from member_proof where mesh_id = ${meshId}`)
+  await db.close()
+  const { readFile: read, writeFile, rm } = await import('node:fs/promises')
+  const membership = join(other.folder, 'profiles/default/membership.json')
+  const { root: _, ...earlier } = JSON.parse(await read(membership, 'utf8'))
+  await writeFile(membership, JSON.stringify(earlier))
+  await rm(join(other.folder, 'profiles/default/member-proofs'), { force: true })
+  const invite = (await other.run(['invite', 'create', '--quiet'])).stdout.trim()
+  expect(invite).toMatch(/^sealpost1:/)
+  expect((await other.run(['invite', 'create', '--line', '2'])).stderr).toContain('(root_missing)')
+  expect((await other.run(['join', invite, '--name', 'bob', '--profile', 'bob'])).code).toBe(0)
+  const before = await other.run(['peers', '--json', '--profile', 'bob'])
+  expect(linesOf(before.stdout).map(({ membership: standing }) => standing)).toEqual(['no_root', 'no_root'])
+  expect(before.stderr).toBe('')
+  const adopted = jsonOf(await other.run(['root', 'adopt', '--json']))
+  expect(adopted).toMatchObject({ members: 2, keyFile: join(other.folder, 'profiles/default/root-key.json') })
+  const after = await other.run(['peers', '--json', '--profile', 'bob'])
+  expect(linesOf(after.stdout).map(({ membership: standing }) => standing)).toEqual(['proven', 'proven'])
+  expect((await other.run(['root', 'adopt', '--yes', '--json'])).code).toBe(0) // repeating an adoption is harmless
+  expect((await other.run(['root', 'trust', adopted.fingerprint, '--profile', 'bob'])).code).toBe(0)
+})
