@@ -86,21 +86,21 @@ export {
 } from './keys/key-binding.ts'
 export * from './keys/keys.ts'
 export {
-  type AdmissionTerms,
   CERTIFICATE_BYTES_MAX,
   certificateOf,
+  type EndorsementTerms,
   isRootedInvite,
   type MemberClaim,
   NO_REVOCATION,
   nameRoot,
   type Revocation,
   type RootedInvite,
-  readAdmission,
   readAnyInvite,
   readCertificate,
+  readEndorsement,
   readRevocation,
   revocationHash,
-  signAdmission,
+  signEndorsement,
   signRevocation,
 } from './members/certificate.ts'
 export {

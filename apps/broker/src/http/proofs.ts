@@ -5,7 +5,7 @@ import {
   type MemberClaim,
   NO_REVOCATION,
   type Revocation,
-  readAdmission,
+  readEndorsement,
   readRevocation,
   revocationHash,
 } from '@sealpost/identity'
@@ -18,7 +18,7 @@ import {
   findMeshRoot,
   findProofs,
   listRevocations,
-  putAdmissions,
+  putEndorsements,
   type StoredProof,
 } from '@sealpost/store'
 import type { Authenticator } from '../directory/authenticator.ts'
@@ -26,8 +26,8 @@ import { body, hex, json, security } from './json-schema.ts'
 import { type HttpApi, refusals } from './route-parts.ts'
 import { type HttpCode, refuse, type TokenHolder } from './tokens.ts'
 
-/** The maximum number of admissions in one request, and of revocations in one response. */
-const ADMISSIONS_MAX = 64
+/** The maximum number of endorsements in one request, and of revocations in one response. */
+const ENDORSEMENTS_MAX = 64
 const REVOCATIONS_MAX = 256
 
 const statement = z
@@ -57,7 +57,7 @@ export const findProofsRoute = createRoute({
         .object({
           root: hex(32).nullable().openapi({ description: 'null if the mesh has no root' }),
           proofs: z.array(
-            z.object({ kind: z.enum(['certificate', 'admission', 'device', 'removal', 'succession']), statement }),
+            z.object({ kind: z.enum(['certificate', 'endorsement', 'device', 'removal', 'succession']), statement }),
           ),
           revocations: z.array(statement).openapi({ description: 'the next revocations, in their order' }),
           revocationCount: z.int(),
@@ -73,7 +73,7 @@ const NewProofsBody = z
   .strictObject({
     root: hex(32).optional(),
     replaces: hex(32).optional(),
-    admissions: z.array(statement).max(ADMISSIONS_MAX).default([]),
+    endorsements: z.array(statement).max(ENDORSEMENTS_MAX).default([]),
     revocation: statement.optional(),
   })
   .openapi('NewProofs')
@@ -81,7 +81,7 @@ const NewProofsBody = z
 export const putProofsRoute = createRoute({
   method: 'put',
   path: '/v1/proofs',
-  summary: 'Adopt the root of the mesh, admit members, or publish a revocation, as an admin',
+  summary: 'Adopt the root of the mesh, endorse members, or publish a revocation, as an admin',
   security,
   request: {
     body: body(NewProofsBody),
@@ -100,7 +100,7 @@ interface Parts {
 interface NewProofs {
   readonly root: PeerKey | null
   readonly replaces: PeerKey | null
-  readonly admissions: readonly (MemberClaim & { readonly bytes: Uint8Array })[]
+  readonly endorsements: readonly (MemberClaim & { readonly bytes: Uint8Array })[]
   readonly revocation: (Revocation & { readonly bytes: Uint8Array }) | null
 }
 
@@ -128,28 +128,34 @@ export function addProofs(app: HttpApi, { db, authenticator }: Parts): void {
 /** Returns null unless each statement is valid, and signed by the requester or the root. */
 function readNewProofs(holder: TokenHolder, given: z.output<typeof NewProofsBody>): NewProofs | null {
   const root = (given.root as PeerKey | undefined) ?? null
-  const admissions = given.admissions.map((text) => ({ bytes: bytesOf(text), claim: readAdmission(bytesOf(text)) }))
+  const endorsements = given.endorsements.map((text) => ({
+    bytes: bytesOf(text),
+    claim: readEndorsement(bytesOf(text)),
+  }))
   const revocationBytes = given.revocation === undefined ? null : bytesOf(given.revocation)
   const revocation = revocationBytes && readRevocation(revocationBytes)
   if (revocationBytes && (revocation?.meshId !== holder.meshId || revocation.issuer !== holder.peerKey)) return null
-  const read = admissions.flatMap(({ bytes, claim }) => (claim?.meshId === holder.meshId ? [{ ...claim, bytes }] : []))
-  if (read.length < admissions.length) return null
+  const read = endorsements.flatMap(({ bytes, claim }) =>
+    claim?.meshId === holder.meshId ? [{ ...claim, bytes }] : [],
+  )
+  if (read.length < endorsements.length) return null
   if (!read.every(({ issuer }) => issuer === holder.peerKey || issuer === root)) return null
   return {
-    ...{ root, replaces: (given.replaces as PeerKey | undefined) ?? null, admissions: read },
+    ...{ root, replaces: (given.replaces as PeerKey | undefined) ?? null, endorsements: read },
     revocation: revocation && revocationBytes ? { ...revocation, bytes: revocationBytes } : null,
   }
 }
 
-/** Stores the root before the admissions that it signed, so that an interrupted adoption can be repeated. */
+/** Stores the root before the endorsements that it signed, so that an interrupted adoption can be repeated. */
 async function put(db: Database, holder: TokenHolder, proofs: NewProofs): Promise<HttpCode | null> {
   const { meshId } = holder
-  const { root, replaces, admissions, revocation } = proofs
+  const { root, replaces, endorsements, revocation } = proofs
   if (root !== null) {
     const stored = await adoptRoot(db, { meshId, root, replaces }, holder)
     if (stored !== root) return stored === null ? 'not_admin' : 'root_differs'
   }
-  if (admissions.length > 0 && !(await putAdmissions(db, meshId, { admissions, requester: holder }))) return 'not_admin'
+  if (endorsements.length > 0 && !(await putEndorsements(db, meshId, { endorsements, requester: holder })))
+    return 'not_admin'
   if (!revocation) return null
   const { number, previous } = revocation
   const [before] = await listRevocations(db, meshId, { after: number - 2, limit: 1 })

@@ -10,7 +10,7 @@ import {
   generateSigningKeys,
   type Identity,
   type SigningKeys,
-  signAdmission,
+  signEndorsement,
 } from '@sealpost/identity'
 import { connect, type MemberEntry, type Peer } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
@@ -125,7 +125,7 @@ test('until a mesh adopts a root its members are unproven, and everything works'
   expect(events).toEqual([])
 })
 
-test('one command adopts a root: members by invite and by admission are proven, and another root is refused', async () => {
+test('one command adopts a root: members by invite and by endorsement are proven, and another root is refused', async () => {
   const { world, ada, ben, carol, peer, members, events, root } = await scene()
   expect(await standings({ peer, members })).toEqual({ ada: 'proven', ben: 'proven', carol: 'proven' })
   const other = await proofsOf(world, ben)
@@ -136,7 +136,7 @@ test('one command adopts a root: members by invite and by admission are proven, 
   const another = (await proofsOf(world, ada)).members
   expect(await codeOf(another.adopt(generateSigningKeys(), await peer.members()))).toBe('root_differs')
   expect(await codeOf(other.members.adopt(generateSigningKeys(), await peer.members()))).toBe('not_admin')
-  expect(await codeOf(other.members.admit(ben.identity.signing, [entryOf(carol, 'carol')]))).toBe('not_admin')
+  expect(await codeOf(other.members.endorse(ben.identity.signing, [entryOf(carol, 'carol')]))).toBe('not_admin')
 })
 
 const entryOf = (place: Place, name: string): MemberEntry => ({ peer: keyOf(place), name, role: 'member' })
@@ -254,7 +254,7 @@ describe('a broker with a changed database', () => {
     expect(await codeOf(groupsOf(peer).create('crew', [keyOf(ghost)]))).toBe('member_unproven')
   })
 
-  test('a certificate of another member, a forged admission and another root prove nothing', async () => {
+  test('a certificate of another member, a forged endorsement and another root prove nothing', async () => {
     const { world, ben, peer, members, events } = await scene()
     const ghost = await insertGhost(world)
     await attack(
@@ -264,10 +264,10 @@ describe('a broker with a changed database', () => {
     )
     const fake = generateSigningKeys()
     const terms = { meshId: world.meshId, peerKey: keyOf(ghost), name: 'ghost', role: 'member', atMs: 5 } as const
-    const bytes = Buffer.from(signAdmission(fake, terms)).toString('hex')
+    const bytes = Buffer.from(signEndorsement(fake, terms)).toString('hex')
     await attack(
       world,
-      `insert into member_proof values (MESH, ${keyLiteral(keyOf(ghost))}, 'admission', ${keyLiteral(fake.publicKey)}, 5, '\\x${bytes}')`,
+      `insert into member_proof values (MESH, ${keyLiteral(keyOf(ghost))}, 'endorsement', ${keyLiteral(fake.publicKey)}, 5, '\\x${bytes}')`,
     )
     await attack(world, `update mesh_root set root_key = ${keyLiteral(fake.publicKey)} where mesh_id = MESH`)
     expect(await standings({ peer, members })).toMatchObject({ ghost: 'chain_broken', ben: 'proven' })
@@ -275,7 +275,7 @@ describe('a broker with a changed database', () => {
   })
 })
 
-test('an admin that revokes an admin admits the members again that only this admin had admitted', async () => {
+test('an admin that revokes an admin endorses the members that only this admin had certified', async () => {
   const { world, ada, peer, members } = await scene()
   const dave = await joinAs(world, 'dave', ada, 'admin')
   const erin = await joinAs(world, 'erin', dave)

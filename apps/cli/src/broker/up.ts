@@ -15,7 +15,7 @@ import {
   normalizeAuthority,
   portOf,
   ready,
-  signAdmission,
+  signEndorsement,
 } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { type Database, openDatabase } from '@sealpost/pg'
@@ -32,7 +32,7 @@ import {
   tidyName,
   toHex,
 } from '@sealpost/std'
-import { addMembers, adoptRoot, createMesh, findMeshRoot, putAdmissions } from '@sealpost/store'
+import { addMembers, adoptRoot, createMesh, findMeshRoot, putEndorsements } from '@sealpost/store'
 import { Command } from 'commander'
 import { saveOwnerAccess } from '../operator/admin-api.ts'
 import { KEYCHAIN_OPTION } from '../profile/keychain.ts'
@@ -117,8 +117,8 @@ async function certifyAdmin(
   if (known !== null || !existsSync(rootKeyFile)) return known
   const root = await readRootKey(rootKeyFile)
   const terms = { meshId, peerKey, name: asciiName(name), role: 'admin', atMs: Date.now() } as const
-  const admission = { ...terms, issuer: root.publicKey, bytes: signAdmission(root, terms) }
-  await putAdmissions(db, meshId, { admissions: [admission], requester: null })
+  const endorsement = { ...terms, issuer: root.publicKey, bytes: signEndorsement(root, terms) }
+  await putEndorsements(db, meshId, { endorsements: [endorsement], requester: null })
   return adoptRoot(db, { meshId, root: root.publicKey, replaces: null }, null)
 }
 

@@ -1,4 +1,4 @@
-/** `sealpost root` shows, adopts and trusts the root of the mesh, and admits and revokes members with signatures. */
+/** `sealpost root` shows, adopts and trusts the root of the mesh, and certifies and revokes members with signatures. */
 import { existsSync } from 'node:fs'
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { MemberEntry } from '@sealpost/sdk'
@@ -21,7 +21,7 @@ export function rootCommand(run: RunAction): Command {
     .addCommand(showCommand(run))
     .addCommand(adoptCommand(run))
     .addCommand(trustCommand(run))
-    .addCommand(admitCommand(run))
+    .addCommand(endorseCommand(run))
     .addCommand(revokeCommand(run))
     .addHelpText('after', examples('sealpost root show', 'sealpost root adopt', `sealpost root trust ${EXAMPLE}`))
 }
@@ -55,18 +55,18 @@ function trustCommand(run: RunAction): Command {
     .action(run(trust))
 }
 
-function admitCommand(run: RunAction): Command {
-  return new Command('admit')
+function endorseCommand(run: RunAction): Command {
+  return new Command('endorse')
     .description('Certify members that the broker lists, as an admin, with their listed names and roles')
     .argument('<NAME...>', 'the names of members')
-    .addHelpText('after', examples('sealpost root admit bob carol'))
-    .action(run(admit))
+    .addHelpText('after', examples('sealpost root endorse bob carol'))
+    .action(run(endorse))
 }
 
 function revokeCommand(run: RunAction): Command {
   return new Command('revoke')
     .description(
-      'Revoke a member and its devices permanently, with a signature that the broker cannot undo. Members that only this member admitted are admitted again by you.',
+      'Revoke a member and its devices permanently, with a signature that the broker cannot undo. Members that only this member certified are certified again by you.',
     )
     .argument('<NAME>', 'the name of the member')
     .addHelpText('after', examples('sealpost root revoke bob'))
@@ -163,14 +163,14 @@ async function trust(shell: Shell, _: object, text: string): Promise<void> {
   )
 }
 
-async function admit(shell: Shell, _: object, words: readonly string[]): Promise<void> {
+async function endorse(shell: Shell, _: object, words: readonly string[]): Promise<void> {
   const members = await listed(shell)
   const named = words.map((word) => memberNamed(word, members))
   const { identity } = await shell.profile.readKeys()
   await using proofs = await rootedProofs(shell, members)
-  await proofs.admit(identity.signing, named)
-  await shell.output.result({ admitted: named.map(({ name }) => name) }, () =>
-    named.map(({ name, peer }) => `admitted ${escapeName(name)}  ${fingerprint(peer)}`).join('\n'),
+  await proofs.endorse(identity.signing, named)
+  await shell.output.result({ endorsed: named.map(({ name }) => name) }, () =>
+    named.map(({ name, peer }) => `endorsed ${escapeName(name)}  ${fingerprint(peer)}`).join('\n'),
   )
 }
 
@@ -181,8 +181,8 @@ async function revoke(shell: Shell, _: object, word: string): Promise<void> {
   await using proofs = await rootedProofs(shell, members)
   const again = await proofs.revoke(identity.signing, peer, members)
   await callPeer(shell, { method: 'revokeMember', params: peer })
-  await shell.output.result({ revoked: name, key: peer, admittedAgain: again.map((each) => each.name) }, () =>
-    [`revoked ${escapeName(name)}`, ...again.map((each) => `admitted ${escapeName(each.name)} again`)].join('\n'),
+  await shell.output.result({ revoked: name, key: peer, endorsedAgain: again.map((each) => each.name) }, () =>
+    [`revoked ${escapeName(name)}`, ...again.map((each) => `endorsed ${escapeName(each.name)} again`)].join('\n'),
   )
 }
 

@@ -154,6 +154,9 @@ export interface UpFacts {
   readonly demoUrl: string | null
   readonly url: string
   readonly pid: number
+  readonly meshId: string
+  /** The root of the mesh. */
+  readonly root: string | null
   readonly folder: string
   readonly postgresPort: number
   readonly postgresPid: number

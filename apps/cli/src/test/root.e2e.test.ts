@@ -1,15 +1,15 @@
 /** Tests `sealpost root`, and what members and programs see of membership. */
-import { readFile } from 'node:fs/promises'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { bindBoxKey, generateIdentity } from '@sealpost/identity'
 import { openDatabase } from '@sealpost/pg'
 import type { MeshId } from '@sealpost/std'
 import { addMembers } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { AS_ALICE, jsonOf, Machine, startUp } from './cli.ts'
+import { AS_ALICE, jsonOf, Machine, ownerUrl, startUp, type Up } from './cli.ts'
 
 let machine: Machine
-let up: Awaited<ReturnType<typeof startUp>>
+let up: Up
 beforeAll(async () => {
   machine = await Machine.make()
   up = await startUp(machine, AS_ALICE)
@@ -30,11 +30,7 @@ async function membershipSeenBy(profile: string): Promise<Record<string, string>
   return Object.fromEntries(linesOf(stdout).map(({ name, membership }) => [name, membership]))
 }
 
-async function database() {
-  const { folder, postgresPort } = up.facts
-  const password = (await readFile(join(folder, 'postgres/password'), 'utf8')).trim()
-  return openDatabase(`postgres://sealpost:${password}@127.0.0.1:${postgresPort}/postgres`, { connections: 1 })
-}
+const databaseOf = async (started: Up) => openDatabase(await ownerUrl(started), { connections: 1 })
 
 test('a new mesh has a root, invites name it, and members are proven', async () => {
   const { root } = up.facts
@@ -57,8 +53,8 @@ test('a new mesh has a root, invites name it, and members are proven', async () 
   expect((await as('carol', 'status')).stderr).toBe('')
 })
 
-test('a member that an operator inserts is shown as unproven, and gets no key; an admin can admit it', async () => {
-  const db = await database()
+test('a member that an operator inserts is shown as unproven, and gets no key; an admin can endorse it', async () => {
+  const db = await databaseOf(up)
   const binding = bindBoxKey(generateIdentity(), up.facts.meshId as MeshId, 4_000_000_000_000)
   await addMembers(db, up.facts.meshId as MeshId, [{ ...binding, name: 'ghost' }])
   await db.close()
@@ -70,18 +66,18 @@ test('a member that an operator inserts is shown as unproven, and gets no key; a
   expect((await machine.run(['group', 'create', 'crew', 'bob'])).code).toBe(0)
   const shown = await machine.run(['root', 'show', '--json'])
   expect(jsonOf(shown)).toMatchObject({ members: 4, unproven: [{ name: 'ghost', standing: 'no_certificate' }] })
-  expect(await as('bob', 'root', 'admit', 'ghost')).toMatchObject({
+  expect(await as('bob', 'root', 'endorse', 'ghost')).toMatchObject({
     code: 4,
     stderr: expect.stringContaining('(not_admin)'),
   })
-  expect((await machine.run(['root', 'admit', 'ghost'])).code).toBe(0)
+  expect((await machine.run(['root', 'endorse', 'ghost'])).code).toBe(0)
   expect(await membershipSeenBy('bob')).toMatchObject({ ghost: 'proven' })
 })
 
 test('a signed revocation outlives the row that an operator changes', async () => {
   expect((await machine.run(['root', 'revoke', 'ghost'])).stdout).toBe('revoked ghost\n')
   expect(await membershipSeenBy('bob')).toEqual({ alice: 'proven', bob: 'proven', carol: 'proven' })
-  const db = await database()
+  const db = await databaseOf(up)
   await db.run((sql) => sql`update member set revoked_at = null`)
   await db.run((sql) => sql`delete from member_revocation`)
   await db.close()
@@ -97,7 +93,7 @@ test.each([
   [['root', 'adopt'], 5, 'root_differs'],
   [['root', 'trust', 'NV2N-HQ7V-NFSH-5GNN-1A9Q-EFPN-TNHK-X3ET'], 4, 'fingerprint_differs'],
   [['root', 'trust', 'NV2N'], 2, 'usage'],
-  [['root', 'admit', 'nobody'], 3, 'name_unknown'],
+  [['root', 'endorse', 'nobody'], 3, 'name_unknown'],
   [['invite', 'show', 'sealpost2:AAAA'], 2, 'invite_malformed'],
 ] as const)('%j is refused', async (words, code, name) => {
   const refused = await machine.run(words)
@@ -107,17 +103,13 @@ test.each([
 test('a mesh without a root adopts one by one command', async () => {
   await using other = await Machine.make()
   const started = await startUp(other, AS_ALICE)
-  const { folder, postgresPort, meshId } = started.facts
-  const password = (await readFile(join(folder, 'postgres/password'), 'utf8')).trim()
-  const db = await openDatabase(`postgres://sealpost:${password}@127.0.0.1:${postgresPort}/postgres`, {
-    connections: 1,
-  })
+  const { meshId } = started.facts
+  const db = await databaseOf(started)
   await db.run((sql) => sql`delete from mesh_root where mesh_id = ${meshId}`)
   await db.run((sql) => sql`delete from member_proof where mesh_id = ${meshId}`)
   await db.close()
-  const { readFile: read, writeFile, rm } = await import('node:fs/promises')
   const membership = join(other.folder, 'profiles/default/membership.json')
-  const { root: _, ...earlier } = JSON.parse(await read(membership, 'utf8'))
+  const { root: _, ...earlier } = JSON.parse(await readFile(membership, 'utf8'))
   await writeFile(membership, JSON.stringify(earlier))
   await rm(join(other.folder, 'profiles/default/member-proofs'), { force: true })
   const invite = (await other.run(['invite', 'create', '--quiet'])).stdout.trim()

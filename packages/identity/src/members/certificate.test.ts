@@ -8,16 +8,16 @@ import {
   MembershipProofs,
   NO_REVOCATION,
   nameRoot,
-  readAdmission,
   readAnyInvite,
   readCertificate,
+  readEndorsement,
   readInvite,
   readRevocation,
   ready,
   revocationHash,
   type SigningKeys,
-  signAdmission,
   signDevice,
+  signEndorsement,
   signEnrolment,
   signIdentityRotation,
   signingKeysFromSeed,
@@ -55,16 +55,16 @@ class World {
   readonly ben = peerNumber(2)
   readonly eve = peerNumber(3)
   readonly proofs = new MembershipProofs({ meshId: MESH, root: this.root.publicKey })
-  readonly byRoot = this.admission(this.root, this.ada, 'ada', 'admin')
+  readonly byRoot = this.endorsement(this.root, this.ada, 'ada', 'admin')
   readonly byAda = certificate(this.ada.signing, this.ben, 'ben')
 
   constructor() {
-    this.proofs.add('admission', this.byRoot)
+    this.proofs.add('endorsement', this.byRoot)
     this.proofs.add('certificate', this.byAda)
   }
 
-  admission(issuer: SigningKeys, { signing }: Identity, name: string, role: InviteRole = 'member', atMs = NOW) {
-    return signAdmission(issuer, { meshId: MESH, peerKey: signing.publicKey, name, role, atMs })
+  endorsement(issuer: SigningKeys, { signing }: Identity, name: string, role: InviteRole = 'member', atMs = NOW) {
+    return signEndorsement(issuer, { meshId: MESH, peerKey: signing.publicKey, name, role, atMs })
   }
 
   revoke({ signing }: Identity, by = this.ada.signing): Uint8Array {
@@ -90,11 +90,11 @@ describe('statements', () => {
     })
   })
 
-  test.each(['certificate', 'admission', 'revocation'] as const)('a %s with a changed byte is refused', (kind) => {
+  test.each(['certificate', 'endorsement', 'revocation'] as const)('a %s with a changed byte is refused', (kind) => {
     const world = new World()
     const [bytes, read] = {
       certificate: [world.byAda, readCertificate] as const,
-      admission: [world.byRoot, readAdmission] as const,
+      endorsement: [world.byRoot, readEndorsement] as const,
       revocation: [world.revoke(world.ben), readRevocation] as const,
     }[kind]
     expect(read(bytes)).not.toBeNull()
@@ -132,7 +132,7 @@ describe('statements', () => {
   test('the frozen vectors are reproduced', () => {
     const frozen = readVector('certificate.json')
     const [root, admin] = [frozen.rootSeed, frozen.adminSeed].map((seed: string) => signingKeysFromSeed(fromHex(seed)))
-    expect(toHex(signAdmission(root!, frozen.admission))).toBe(frozen.admissionBytes)
+    expect(toHex(signEndorsement(root!, frozen.endorsement))).toBe(frozen.endorsementBytes)
     expect(toHex(signRevocation(admin!, frozen.revocation))).toBe(frozen.revocationBytes)
     expect(nameRoot(admin!, frozen.invite, { root: root!.publicKey, revocations: 3 })).toBe(frozen.rootedInvite)
     expect(readCertificate(fromHex(frozen.certificateBytes))).toEqual(frozen.certificate)
@@ -149,7 +149,7 @@ describe('chains', () => {
     })
   })
 
-  test('an invite of a member that is no admin, of a stranger, or with a forged admission proves nothing', () => {
+  test('an invite of a member that is no admin, of a stranger, or with a forged endorsement proves nothing', () => {
     const world = new World()
     world.proofs.add('certificate', certificate(world.ben.signing, world.eve, 'eve'))
     expect(world.standing(world.eve)).toBe('chain_broken')
@@ -165,17 +165,17 @@ describe('chains', () => {
   test('two strangers that admit each other are not proven', () => {
     const world = new World()
     const [one, two] = [peerNumber(7), peerNumber(8)]
-    world.proofs.add('admission', world.admission(one.signing, two, 'two', 'admin'))
-    world.proofs.add('admission', world.admission(two.signing, one, 'one', 'admin'))
+    world.proofs.add('endorsement', world.endorsement(one.signing, two, 'two', 'admin'))
+    world.proofs.add('endorsement', world.endorsement(two.signing, one, 'one', 'admin'))
     expect([world.standing(one), world.standing(two)]).toEqual(['chain_broken', 'chain_broken'])
   })
 
-  test('the newest valid admission counts, and one without a right changes nothing', () => {
+  test('the newest valid endorsement counts, and one without a right changes nothing', () => {
     const world = new World()
-    world.proofs.add('admission', world.admission(world.eve.signing, world.ben, 'ben', 'admin', NOW + 9))
+    world.proofs.add('endorsement', world.endorsement(world.eve.signing, world.ben, 'ben', 'admin', NOW + 9))
     expect(world.standing(world.ben)).toBe('ben, member')
-    world.proofs.add('admission', world.admission(world.ada.signing, world.ben, 'ben', 'admin', NOW + 2))
-    world.proofs.add('admission', world.admission(world.ada.signing, world.ben, 'old', 'member', NOW + 1))
+    world.proofs.add('endorsement', world.endorsement(world.ada.signing, world.ben, 'ben', 'admin', NOW + 2))
+    world.proofs.add('endorsement', world.endorsement(world.ada.signing, world.ben, 'old', 'member', NOW + 1))
     expect(world.standing(world.ben)).toBe('ben, admin')
   })
 
@@ -215,7 +215,7 @@ describe('revocations', () => {
     const world = new World()
     world.revoke(world.ben)
     expect(world.standing(world.ben)).toBe('revoked')
-    world.proofs.add('admission', world.admission(world.root, world.ben, 'ben', 'member', NOW + 1))
+    world.proofs.add('endorsement', world.endorsement(world.root, world.ben, 'ben', 'member', NOW + 1))
     expect(world.standing(world.ben)).toBe('revoked')
   })
 
@@ -229,13 +229,13 @@ describe('revocations', () => {
   test('a revoked admin takes those it admitted along, until another admin admits them', () => {
     const world = new World()
     const carol = peerNumber(40)
-    world.proofs.add('admission', world.admission(world.root, carol, 'carol', 'admin'))
+    world.proofs.add('endorsement', world.endorsement(world.root, carol, 'carol', 'admin'))
     world.revoke(world.eve)
     world.revoke(world.ada, carol.signing)
     expect(world.standing(world.ben)).toBe('chain_broken')
     expect(world.standing(world.eve)).toBe('revoked')
-    expect(world.proofs.admittedBy(world.ada.signing.publicKey)).toEqual([world.ben.signing.publicKey])
-    world.proofs.add('admission', world.admission(carol.signing, world.ben, 'ben'))
+    expect(world.proofs.certifiedBy(world.ada.signing.publicKey)).toEqual([world.ben.signing.publicKey])
+    world.proofs.add('endorsement', world.endorsement(carol.signing, world.ben, 'ben'))
     expect(world.standing(world.ben)).toBe('ben, member')
     world.revoke(carol, world.ada.signing)
     expect(world.standing(carol)).toBe('carol, admin')

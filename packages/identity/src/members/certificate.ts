@@ -3,8 +3,8 @@
  *
  * - *Certificate*: the invite and the signed enrolment. Bytes: lp(invite), lp(T("enrol")), lp(name), lp(signature of the
  *   key binding), signature of the newcomer (`EnrolmentFields`).
- * - *Admission*: the root or an admin names a member. Bytes: lp(mesh id), lp(member), lp(name), u16 role, u64 atMs,
- *   lp(issuer), signature of the issuer over the context `sealpost-admission/1` and these fields.
+ * - *Endorsement*: the root or an admin names a member. Bytes: lp(mesh id), lp(member), lp(name), u16 role, u64 atMs,
+ *   lp(issuer), signature of the issuer over the context `sealpost-endorsement/1` and these fields.
  * - *Revocation*: an admin ends a membership. Bytes: lp(mesh id), u32 number, lp(hash of the previous revocation), lp(member),
  *   u64 atMs, lp(issuer), signature of the issuer over the context `sealpost-revocation/1` and these fields.
  *
@@ -29,7 +29,7 @@ import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts
 import { hash256, sodium } from '../sodium.ts'
 import { type Invite, type InviteRole, parseInvite, readInvite } from './enrolment.ts'
 
-/** What a certificate or an admission claims. The chain of its issuer decides whether the claim is true. */
+/** What a certificate or an endorsement claims. The chain of its issuer decides whether the claim is true. */
 export interface MemberClaim {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
@@ -38,12 +38,12 @@ export interface MemberClaim {
   readonly role: InviteRole
   /** The root, or an admin. */
   readonly issuer: PeerKey
-  /** When the statement was signed, in ms since 1970: for an admission by its issuer's clock, otherwise by the broker's. */
+  /** When the statement was signed, in ms since 1970: for an endorsement by its issuer's clock, otherwise by the broker's. */
   readonly atMs: Millis
-  readonly kind: 'certificate' | 'admission'
+  readonly kind: 'certificate' | 'endorsement'
 }
 
-export type AdmissionTerms = Pick<MemberClaim, 'meshId' | 'peerKey' | 'name' | 'role' | 'atMs'>
+export type EndorsementTerms = Pick<MemberClaim, 'meshId' | 'peerKey' | 'name' | 'role' | 'atMs'>
 
 export interface Revocation {
   readonly meshId: MeshId
@@ -62,7 +62,7 @@ export const CERTIFICATE_BYTES_MAX = 2048
 
 const ROLES = ['member', 'admin'] as const // the index is the number
 const NAME_MAX = 64
-const ADMISSION = 'sealpost-admission/1'
+const ENDORSEMENT = 'sealpost-endorsement/1'
 const REVOCATION = 'sealpost-revocation/1'
 
 /** The parts of an enrolment that its signature covers. */
@@ -98,15 +98,15 @@ export function readCertificate(bytes: Uint8Array): MemberClaim | null {
 }
 
 /** @throws AssertionError unless the terms are valid */
-export function signAdmission(issuer: SigningKeys, terms: AdmissionTerms): Uint8Array {
-  const claim: MemberClaim = { ...terms, issuer: issuer.publicKey, kind: 'admission' }
-  assert(isAdmission(claim), 'an admission has a mesh, a member, a name, a role and a time')
-  const fields = admissionFields(claim)
-  return concatBytes([fields, sign(issuer, concatBytes([context(ADMISSION), fields]))])
+export function signEndorsement(issuer: SigningKeys, terms: EndorsementTerms): Uint8Array {
+  const claim: MemberClaim = { ...terms, issuer: issuer.publicKey, kind: 'endorsement' }
+  assert(isEndorsement(claim), 'an endorsement has a mesh, a member, a name, a role and a time')
+  const fields = endorsementFields(claim)
+  return concatBytes([fields, sign(issuer, concatBytes([context(ENDORSEMENT), fields]))])
 }
 
-/** Reads an admission. Returns null unless its issuer signed it. Never throws. */
-export function readAdmission(bytes: Uint8Array): MemberClaim | null {
+/** Reads an endorsement. Returns null unless its issuer signed it. Never throws. */
+export function readEndorsement(bytes: Uint8Array): MemberClaim | null {
   const reader = new FieldReader(bytes)
   const claim: MemberClaim = {
     meshId: toHex(reader.prefixed()) as MeshId,
@@ -115,11 +115,11 @@ export function readAdmission(bytes: Uint8Array): MemberClaim | null {
     role: ROLES[reader.u16()]!,
     atMs: reader.u64(),
     issuer: toHex(reader.prefixed()) as PeerKey,
-    kind: 'admission',
+    kind: 'endorsement',
   }
   const signature = reader.take(SIGNATURE_BYTES)
-  if (!reader.isAtEnd || !isAdmission(claim)) return null
-  return verify(claim.issuer, concatBytes([context(ADMISSION), admissionFields(claim)]), signature) ? claim : null
+  if (!reader.isAtEnd || !isEndorsement(claim)) return null
+  return verify(claim.issuer, concatBytes([context(ENDORSEMENT), endorsementFields(claim)]), signature) ? claim : null
 }
 
 /** @throws AssertionError unless the terms are valid */
@@ -212,7 +212,7 @@ function rootedOf(bytes: Uint8Array): RootedInvite | null {
 const rootedText = (bytes: Uint8Array): string =>
   ROOTED_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
 
-function isAdmission({ meshId, peerKey, name, role, atMs, issuer }: MemberClaim): boolean {
+function isEndorsement({ meshId, peerKey, name, role, atMs, issuer }: MemberClaim): boolean {
   const isClaim = isHex(meshId, 16) && isHex(peerKey, 32) && ROLES.includes(role) && isHex(issuer, 32)
   return isClaim && isNameText(name) && isUnsigned(atMs, Number.MAX_SAFE_INTEGER)
 }
@@ -233,7 +233,7 @@ function normalized(name: string): string {
   return asciiName(unicodeName(tidyName(name)))
 }
 
-function admissionFields({ meshId, peerKey, name, role, atMs, issuer }: MemberClaim): Uint8Array {
+function endorsementFields({ meshId, peerKey, name, role, atMs, issuer }: MemberClaim): Uint8Array {
   return concatBytes([
     ...[fromHex(meshId), fromHex(peerKey), utf8(name)].map(lengthPrefixed),
     u16(ROLES.indexOf(role)),

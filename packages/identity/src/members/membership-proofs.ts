@@ -8,14 +8,14 @@ import {
   type MemberClaim,
   NO_REVOCATION,
   type Revocation,
-  readAdmission,
   readCertificate,
+  readEndorsement,
   readRevocation,
   revocationHash,
 } from './certificate.ts'
 import { type DeviceStatement, type InviteRole, readDevice, readRemoval } from './enrolment.ts'
 
-export type ProofKind = 'certificate' | 'admission' | 'device' | 'removal' | 'succession'
+export type ProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession'
 
 /**
  * `no_certificate`: no statement names the key. `chain_broken`: the issuer is not a proven admin, the voucher of a device has
@@ -80,8 +80,8 @@ export class MembershipProofs {
     switch (kind) {
       case 'certificate':
         return this.#addClaim(readCertificate(bytes))
-      case 'admission':
-        return this.#addClaim(readAdmission(bytes))
+      case 'endorsement':
+        return this.#addClaim(readEndorsement(bytes))
       case 'device':
         return this.#addDevice(bytes)
       case 'removal':
@@ -120,8 +120,8 @@ export class MembershipProofs {
     return keys
   }
 
-  /** Returns the keys that a key's own certificate or admission names as admitted by `issuer`. */
-  admittedBy(issuer: PeerKey): PeerKey[] {
+  /** Returns the keys that a key's own certificate or endorsement names as certified by `issuer`. */
+  certifiedBy(issuer: PeerKey): PeerKey[] {
     return [...this.#claims].flatMap(([key, claims]) => (claims.some((claim) => claim.issuer === issuer) ? [key] : []))
   }
 
@@ -129,7 +129,7 @@ export class MembershipProofs {
     return this.#isRevoked(peerKey, Infinity)
   }
 
-  /** The newest valid admission of a key counts; a certificate counts only without one. */
+  /** The newest valid endorsement of a key counts; a certificate counts only without one. */
   #addClaim(claim: MemberClaim | null): readonly PeerKey[] {
     if (claim?.meshId !== this.#meshId) return []
     const { peerKey, issuer, kind } = claim
@@ -246,6 +246,6 @@ function unproven(reason: UnprovenReason, wanted: readonly PeerKey[] = []) {
 }
 
 function newestFirst(a: MemberClaim, b: MemberClaim): number {
-  if (a.kind !== b.kind) return a.kind === 'admission' ? -1 : 1
+  if (a.kind !== b.kind) return a.kind === 'endorsement' ? -1 : 1
   return b.atMs - a.atMs
 }

@@ -17,10 +17,10 @@ import { isLocked, plainText, readText } from '../keys/key-file.ts'
 import { type Identity, SIGNATURE_BYTES, sign } from '../keys/keys.ts'
 import {
   certificateOf,
-  readAdmission,
   readCertificate,
+  readEndorsement,
   readRevocation,
-  signAdmission,
+  signEndorsement,
   signRevocation,
 } from '../members/certificate.ts'
 import { createInvite, parseInvite, readInvite } from '../members/enrolment.ts'
@@ -96,13 +96,13 @@ function inviteSamples(): Uint8Array[] {
 function certificateTargets(): Readonly<Record<string, Target>> {
   const [{ signing: admin }, { signing: newcomer }] = people()
   const terms = { meshId: MESH, peerKey: newcomer.publicKey, name: 'ben', role: 'member', atMs: 5 } as const
-  const admissions = [terms, { ...terms, role: 'admin' } as const].map((each) => signAdmission(admin, each))
+  const endorsements = [terms, { ...terms, role: 'admin' } as const].map((each) => signEndorsement(admin, each))
   const revocation = { meshId: MESH, number: 2, previous: '11'.repeat(32), peerKey: newcomer.publicKey, atMs: 5 }
   const certificate = certificateSample()
   return {
-    admissions: bytesTarget(admissions, 'sealpost-admission/1', (bytes) => {
-      const found = readAdmission(bytes)
-      return found && signAdmission(admin, found)
+    endorsements: bytesTarget(endorsements, 'sealpost-endorsement/1', (bytes) => {
+      const found = readEndorsement(bytes)
+      return found && signEndorsement(admin, found)
     }),
     revocations: bytesTarget([signRevocation(admin, revocation)], 'sealpost-revocation/1', (bytes) => {
       const found = readRevocation(bytes)
@@ -110,7 +110,7 @@ function certificateTargets(): Readonly<Record<string, Target>> {
     }),
     certificates: (random) => {
       const isGood = random.chance(0.1)
-      const bytes = isGood ? certificate : faultyBytes(random, certificate, pick(random, admissions))
+      const bytes = isGood ? certificate : faultyBytes(random, certificate, pick(random, endorsements))
       if (!readCertificate(bytes)) return false
       if (toHex(bytes) !== toHex(certificate)) throw new Error('a changed certificate is accepted')
       return true

@@ -8,7 +8,7 @@ import {
   type ProofKind,
   ready,
   type SigningKeys,
-  signAdmission,
+  signEndorsement,
   signRevocation,
   type UnprovenReason,
 } from '@sealpost/identity'
@@ -60,7 +60,7 @@ const REFRESH_MS = 60_000
 const PATIENCE_MS = 10_000
 /** The maximum number of requests for one chain, whose length is limited too. */
 const ROUNDS_MAX = 18
-const ADMISSIONS_AT_ONCE = 64
+const ENDORSEMENTS_AT_ONCE = 64
 const TRIES_MAX = 5
 
 /**
@@ -174,34 +174,35 @@ export class MemberProofs implements AsyncDisposable {
   }
 
   /**
-   * Makes `root` the root of the mesh, and admits these members with the names and roles that the broker lists, so compare
+   * Makes `root` the root of the mesh, and endorses these members with the names and roles that the broker lists, so compare
    * the list first. Admins only. Can be repeated.
    * @throws SealpostError `not_admin`, `root_differs`
    * @example await members.adopt(root, await peer.members())
    */
   async adopt(root: SigningKeys, listed: readonly MemberEntry[], replaces?: PeerKey): Promise<void> {
-    const admissions = this.#admissions(root, listed)
-    const pieces = admissions.length > 0 ? chunksOf(admissions, ADMISSIONS_AT_ONCE) : [[]]
+    const endorsements = this.#endorsements(root, listed)
+    const pieces = endorsements.length > 0 ? chunksOf(endorsements, ENDORSEMENTS_AT_ONCE) : [[]]
     for (const some of pieces)
-      await this.#put({ root: root.publicKey, ...(replaces && { replaces }), admissions: some.map(toBase64url) })
+      await this.#put({ root: root.publicKey, ...(replaces && { replaces }), endorsements: some.map(toBase64url) })
     this.trust(root.publicKey)
-    for (const bytes of admissions) this.#take({ kind: 'admission', bytes })
+    for (const bytes of endorsements) this.#take({ kind: 'endorsement', bytes })
   }
 
   /**
-   * Admits members with their names and roles, as an admin. @throws SealpostError `not_admin`, `root_missing`
-   * @example await members.admit(identity.signing, [{ peer: ben, name: 'ben', role: 'member' }])
+   * Endorses members with their names and roles, as an admin. @throws SealpostError `not_admin`, `root_missing`
+   * @example await members.endorse(identity.signing, [{ peer: ben, name: 'ben', role: 'member' }])
    */
-  async admit(admin: SigningKeys, listed: readonly MemberEntry[]): Promise<void> {
+  async endorse(admin: SigningKeys, listed: readonly MemberEntry[]): Promise<void> {
     this.#needRoot()
-    const admissions = this.#admissions(admin, listed)
-    for (const some of chunksOf(admissions, ADMISSIONS_AT_ONCE)) await this.#put({ admissions: some.map(toBase64url) })
-    for (const bytes of admissions) this.#take({ kind: 'admission', bytes })
+    const endorsements = this.#endorsements(admin, listed)
+    for (const some of chunksOf(endorsements, ENDORSEMENTS_AT_ONCE))
+      await this.#put({ endorsements: some.map(toBase64url) })
+    for (const bytes of endorsements) this.#take({ kind: 'endorsement', bytes })
   }
 
   /**
-   * Publishes a signed revocation of all identity keys of a member, and admits those of `listed` again that only this member
-   * had admitted. Call `peer.revokeMember` afterwards. Can be repeated. Returns the members that were admitted again.
+   * Publishes a signed revocation of all identity keys of a member, and endorses those of `listed` again that only this member
+   * had certified. Call `peer.revokeMember` afterwards. Can be repeated. Returns the members that were endorsed again.
    * @throws SealpostError `not_admin`, `root_missing`, `stale_epoch` if other admins revoke at the same time
    * @example await members.revoke(identity.signing, ben, await peer.members())
    */
@@ -216,7 +217,7 @@ export class MemberProofs implements AsyncDisposable {
     const after = new Set(await proven())
     const left = before.filter((entry) => !after.has(entry) && !entry.name.includes('/'))
     const again = left.filter(({ peer }) => peer !== member && !this.#proofs!.isRevoked(peer))
-    if (again.length > 0) await this.admit(admin, again)
+    if (again.length > 0) await this.endorse(admin, again)
     return again
   }
 
@@ -335,7 +336,7 @@ export class MemberProofs implements AsyncDisposable {
       const unread = standing.wanted.filter((key) => this.#unread.has(key))
       for (const key of unread) this.#read(key)
       if (unread.length > 0) return look(peer)
-      // A key that is unproven for another reason is requested too, because a newer admission may exist.
+      // A key that is unproven for another reason is requested too, because a newer endorsement may exist.
       for (const key of standing.wanted.length > 0 ? standing.wanted : [peer]) if (!asked.has(key)) wanted.add(key)
     }
     for (const peer of peers) look(peer)
@@ -406,10 +407,10 @@ export class MemberProofs implements AsyncDisposable {
     this.#keep(`revocation ${number}`, { kind: 'revocation', number, bytes })
   }
 
-  #admissions(issuer: SigningKeys, listed: readonly MemberEntry[]): Uint8Array[] {
+  #endorsements(issuer: SigningKeys, listed: readonly MemberEntry[]): Uint8Array[] {
     const atMs = Date.now()
     return listed.map(({ peer: peerKey, name, role }) =>
-      signAdmission(issuer, { meshId: this.#meshId, peerKey, name: asciiName(name), role, atMs }),
+      signEndorsement(issuer, { meshId: this.#meshId, peerKey, name: asciiName(name), role, atMs }),
     )
   }
 
@@ -451,7 +452,7 @@ interface ProofsAnswer {
 }
 
 const NOTHING: ProofsAnswer = { root: null, proofs: [], revocations: [], revocationCount: 0 }
-const KINDS: readonly string[] = ['certificate', 'admission', 'device', 'removal', 'succession'] satisfies ProofKind[]
+const KINDS: readonly string[] = ['certificate', 'endorsement', 'device', 'removal', 'succession'] satisfies ProofKind[]
 
 /** A broker of an earlier version has no proofs. */
 function unlessEarlier(error: unknown): ProofsAnswer {

@@ -1,6 +1,6 @@
 /**
  * Stores and returns the signed statements that prove who is a member (docs/adr/0017): the root of a mesh, certificates,
- * admissions and revocations. Callers have verified the signatures of what they store. Readers verify everything again.
+ * endorsements and revocations. Callers have verified the signatures of what they store. Readers verify everything again.
  */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import {
@@ -17,15 +17,15 @@ import type { MemberRef, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
 import { proofColumns } from './membership.ts'
 
-export type StoredProofKind = 'certificate' | 'admission' | 'device' | 'removal' | 'succession'
+export type StoredProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession'
 
 export interface StoredProof {
   readonly kind: StoredProofKind
   readonly statement: Uint8Array
 }
 
-/** An admission whose signature the caller has verified. */
-export interface NewAdmission {
+/** An endorsement whose signature the caller has verified. */
+export interface NewEndorsement {
   readonly peerKey: PeerKey
   readonly issuer: PeerKey
   readonly atMs: Millis
@@ -117,25 +117,25 @@ export async function adoptRoot(
   return row!.isAllowed ? row!.stored : null
 }
 
-/** Stores admissions on behalf of an admin, or of the operator if `requester` is null. @returns whether it may do so */
-export async function putAdmissions(
+/** Stores endorsements on behalf of an admin, or of the operator if `requester` is null. @returns whether it may do so */
+export async function putEndorsements(
   db: Database,
   meshId: MeshId,
-  { admissions, requester }: { admissions: readonly NewAdmission[]; requester: MemberRef | null },
+  { endorsements, requester }: { endorsements: readonly NewEndorsement[]; requester: MemberRef | null },
 ): Promise<boolean> {
-  const bytes = (pick: (admission: NewAdmission) => PeerKey | Uint8Array) =>
-    arrayLiteral(admissions.map((each) => byteaText(pick(each))))
+  const bytes = (pick: (endorsement: NewEndorsement) => PeerKey | Uint8Array) =>
+    arrayLiteral(endorsements.map((each) => byteaText(pick(each))))
   const [row] = await execute<{ isAllowed: boolean }>(
     db,
     sql`
       with allowed as materialized (select ${requester ? isAdmin(requester) : sql`true`} as is_so), given as (
         select distinct on (peer_key, issuer) * from unnest(
           ${bytes((a) => a.peerKey)}::bytea[], ${bytes((a) => a.issuer)}::bytea[],
-          ${arrayLiteral(admissions.map(({ atMs }) => atMs))}::int8[], ${bytes((a) => a.bytes)}::bytea[]
+          ${arrayLiteral(endorsements.map(({ atMs }) => atMs))}::int8[], ${bytes((a) => a.bytes)}::bytea[]
         ) as g (peer_key, issuer, at_ms, statement) order by peer_key, issuer, at_ms desc
       ), stored as (
         insert into ${memberProof} (${proofColumns})
-        select ${meshId}::uuid, peer_key, 'admission', issuer, at_ms, statement from given, allowed where is_so
+        select ${meshId}::uuid, peer_key, 'endorsement', issuer, at_ms, statement from given, allowed where is_so
         on conflict (${columnNames(memberProof.meshId, memberProof.peerKey, memberProof.kind, memberProof.issuer)})
         do update set ${columnNames(memberProof.atMs)} = excluded.at_ms, ${columnNames(memberProof.statement)} = excluded.statement
         where ${memberProof.atMs} < excluded.at_ms
