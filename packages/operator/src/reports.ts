@@ -161,6 +161,11 @@ export const PeerReport = z.object({
   consent: z.object({ policy: z.enum(['open', 'contacts']), allowed: z.int(), blocked: z.int() }),
   createdAtMs: instantMs,
   revokedAtMs: instantMs.nullable(),
+  isCertified: z
+    .boolean()
+    .nullable()
+    .default(null)
+    .describe('whether signed statements name the member, which members verify; null if the mesh has no root'),
   lastSeen: z
     .object({ shard: z.string(), sinceMs: instantMs })
     .nullable()

@@ -70,6 +70,8 @@ const ADMIN: Grants = {
   invite: 'select, insert, update (revoked_at)',
   mesh_root: 'select, insert',
   member_proof: 'select, insert',
+  member_revocation: 'select',
+  former_identity: 'select (mesh_id, peer_key, peer_no)',
   access_token: 'select, update (revoked_at)',
   consent: 'select',
   device: 'select',

@@ -27,7 +27,7 @@ import { poolsOf } from '@sealpost/sdk/pools'
 import { openState, type StateEvent, setSpace } from '@sealpost/sdk/state'
 import { usersOf } from '@sealpost/sdk/users'
 import type { PeerKey } from '@sealpost/std'
-import { addMembers } from '@sealpost/store'
+import { addMembers, listPeers } from '@sealpost/store'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { codeOf, keyOf } from './member.ts'
 import { type Place, World } from './world.ts'
@@ -273,6 +273,18 @@ describe('a broker with a changed database', () => {
     expect(await standings({ peer, members })).toMatchObject({ ghost: 'chain_broken', ben: 'proven' })
     expect(events).toContainEqual({ type: 'root_differs', root: fake.publicKey })
   })
+})
+
+test('an operator sees which members no certificate names', async () => {
+  const { world, ben } = await scene()
+  const ghost = await insertGhost(world)
+  const entries = await listPeers(world.db, world.meshId, { after: null, limit: 10 })
+  const byKey = new Map(entries.map(({ peerKey, isCertified }) => [peerKey, isCertified]))
+  expect([byKey.get(keyOf(ben)), byKey.get(keyOf(ghost))]).toEqual([true, false])
+  const bare = await host.inNewMesh()
+  await bare.enrolAdmin('ada')
+  const [entry] = await listPeers(bare.db, bare.meshId, { after: null, limit: 10 })
+  expect(entry!.isCertified).toBeNull()
 })
 
 test('an admin that revokes an admin endorses the members that only this admin had certified', async () => {

@@ -57,14 +57,14 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
     rows.map((row) => ({ ...row, fingerprint: fingerprint(row.peer), verified: row.known === 'verified' })),
     () =>
       output.table(
-        ['NAME', 'ROLE', 'NOW', 'FINGERPRINT', 'KNOWN', 'MEMBERSHIP'],
+        ['NAME', 'ROLE', 'MEMBERSHIP', 'NOW', 'FINGERPRINT', 'KNOWN'],
         rows.map(({ name, role, peer, known, membership, ...presence }) => [
           escapeName(name),
           role,
+          shortStanding(membership),
           presenceText(presence),
           fingerprint(peer),
           known === 'CHANGED' ? output.paint.red(known) : known,
-          shortStanding(membership),
         ]),
       ),
   )

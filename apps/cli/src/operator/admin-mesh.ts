@@ -97,8 +97,7 @@ async function invite(shell: Shell, options: InviteOptions, mesh: string): Promi
   const meshId = mesh as MeshId
   const made = await withDatabase(shell, async (db) => {
     const root = options.rootKey === undefined ? null : await readRootKey(options.rootKey)
-    const { root: known } = await findMeshRoot(db, meshId)
-    if (root && root.publicKey !== known)
+    if (root && root.publicKey !== (await findMeshRoot(db, meshId)).root)
       throw new OperatingError('root_differs', 'The key in --root-key is not the root of this mesh.')
     const made = await makeInvite(db, { meshId, root }, options)
     if (await addOperatorInvite(db, meshId, rowOf(made.invite))) return made

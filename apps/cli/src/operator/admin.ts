@@ -211,10 +211,13 @@ async function peers(shell: Shell, _: object, meshId: string): Promise<void> {
 }
 
 function peerTable(output: Shell['output'], peers: readonly shapes.PeerReport[]): string {
-  const rows = peers.map(({ peerKey, name, kind, role, status, depth, oldestAgeMs, unsettled, reason }) => [
-    ...[peerKey, name ? escapeName(name) : '', kind === 'peer' ? role : kind, status],
-    ...[String(depth), formatAge(oldestAgeMs), String(unsettled), reason?.replaceAll('_', ' ') ?? ''],
-  ])
+  const rows = peers.map(
+    ({ peerKey, name, kind, role, status, isCertified, depth, oldestAgeMs, unsettled, reason }) => [
+      ...[peerKey, name ? escapeName(name) : '', kind === 'peer' ? role : kind],
+      isCertified === false ? `${status}, unproven` : status,
+      ...[String(depth), formatAge(oldestAgeMs), String(unsettled), reason?.replaceAll('_', ' ') ?? ''],
+    ],
+  )
   return output.table(['KEY', 'NAME', 'ROLE', 'STATUS', 'WAITS', 'OLDEST', 'UNSETTLED', 'WHY'], rows)
 }
 

@@ -8,9 +8,12 @@ import {
   columnNames,
   consent,
   execute,
+  formerIdentity,
   invite,
   member,
+  memberProof,
   mesh,
+  meshRoot,
   peerGroup,
   pool,
   senderMark,
@@ -60,6 +63,8 @@ export interface PeerEntry {
   /** The shard that served the member last. */
   readonly shard: ShardId | null
   readonly openedAtMs: Millis | null
+  /** Whether the database has signed statements that name the member. Null if the mesh has no root. */
+  readonly isCertified: boolean | null
 }
 
 export interface GroupView {
@@ -156,7 +161,12 @@ const peerFields = sql`
   select ${member.peerNo} as peer, ${key(member.peerKey)} as "peerKey", ${member.name} as name, ${member.role} as role,
     ${member.isPool} as "isPool", ${ms(member.createdAt)} as "createdAtMs", ${ms(member.revokedAt)} as "revokedAtMs",
     ${key(people.peerKey)} as person, ${member.consentPolicy} as "consentPolicy", ${consents(false)} as allowed,
-    ${consents(true)} as blocked, ${hex(session.shard)} as shard, ${ms(session.openedAt)} as "openedAtMs"
+    ${consents(true)} as blocked, ${hex(session.shard)} as shard, ${ms(session.openedAt)} as "openedAtMs",
+    case when exists (select from ${meshRoot} where ${meshRoot.meshId} = ${member.meshId}) then ${member.person} is not null
+      or exists (select from ${memberProof} where ${memberProof.meshId} = ${member.meshId}
+        and (${memberProof.peerKey} = ${member.peerKey} or ${memberProof.peerKey} in (select ${formerIdentity.peerKey}
+          from ${formerIdentity} where ${formerIdentity.meshId} = ${member.meshId} and ${formerIdentity.peerNo} = ${member.peerNo})))
+    end as "isCertified"
   from ${member}
   left join ${session} on ${session.meshId} = ${member.meshId} and ${session.peerNo} = ${member.peerNo}
   left join ${member} as ${people} on ${people.meshId} = ${member.meshId} and ${people.peerNo} = ${member.person}`

@@ -245,6 +245,7 @@ function peerOf(entry: PeerEntry, live: LivePeer | undefined, waiting: WaitingPe
     consent: { policy: entry.consentPolicy, allowed: entry.allowed, blocked: entry.blocked },
     createdAtMs: entry.createdAtMs,
     revokedAtMs: entry.revokedAtMs,
+    isCertified: entry.isPool ? null : entry.isCertified,
     lastSeen: shard !== null && openedAtMs !== null ? { shard, sinceMs: openedAtMs } : null,
   }
 }

@@ -140,6 +140,9 @@ function PeerTable({
             </th>
             <td>
               <span class={`status ${peer.status}`}>{peer.status === 'dnd' ? 'do not disturb' : peer.status}</span>
+              {peer.isCertified === false && peer.status !== 'revoked' && (
+                <div class="why">unproven: no certificate names this key</div>
+              )}
               {peer.reason && peer.reason !== 'away' && <div class="why">{plain(peer.reason)}</div>}
               {peer.status === 'away' && <LastSession of={peer} />}
             </td>
