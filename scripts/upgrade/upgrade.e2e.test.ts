@@ -8,11 +8,13 @@ import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import { BrokerProcess, brokerKeyFile, until } from '@sealpost/broker/testing'
 import { freePort } from '@sealpost/embedded-pg'
-import { createInvite, generateIdentity } from '@sealpost/identity'
+import { createInvite, generateIdentity, generateSigningKeys } from '@sealpost/identity'
 import { openDatabase } from '@sealpost/pg'
 import { emptyDatabase, unhurried } from '@sealpost/pg/testing'
 import { connect } from '@sealpost/sdk'
+import { groupsOf } from '@sealpost/sdk/groups'
 import { join as joinMesh, type Membership } from '@sealpost/sdk/join'
+import { guardMembers, openMemberProofs } from '@sealpost/sdk/members'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -52,13 +54,18 @@ class Cluster implements AsyncDisposable {
   }
 
   /** Creates a mesh with the CLI of a version. Returns an invite that admits any number of members. */
-  async createMesh({ sealpost }: Version, name: string, url: string): Promise<string> {
+  async createMesh(version: Version, name: string, url: string): Promise<string> {
+    const { identity, brokerKey, meshId } = await this.createAdmin(version, name, url)
+    return createInvite(identity.signing, { url, brokerKey, meshId, usesMax: 65_535 })
+  }
+
+  /** Creates a mesh with the CLI of a version. Returns its admin. */
+  async createAdmin({ sealpost }: Version, name: string, url: string) {
     const command = [...sealpost, 'admin', 'mesh', 'create', name, '--url', url, '--quiet']
     const env = { PATH: process.env.PATH, HOME: root, DATABASE_URL: this.databaseUrl }
     const invite = (await outputOf(command, env)).trim()
     const identity = generateIdentity()
-    const { brokerKey, meshId } = await joinMesh({ invite, identity, name: 'admin' })
-    return createInvite(identity.signing, { url, brokerKey, meshId, usesMax: 65_535 })
+    return { identity, ...(await joinMesh({ invite, identity, name: 'admin' })) }
   }
 
   async hasTable(name: string): Promise<boolean> {
@@ -275,6 +282,33 @@ describe.each(allFixtures())('fixture $number, version $version', (fixture) => {
     await expect(sent.wait(envelopeId!, 'confirmed', { timeoutMs: 1 })).rejects.toMatchObject({ code: 'timeout' })
     const [{ received }] = (await former.ask<MemberReport[]>({ type: 'report' })) as [MemberReport]
     expect(received).toEqual([1, 2])
+  })
+
+  test('a member that joins with its SDK is proven in a mesh with a root', async () => {
+    await using cluster = await Cluster.open()
+    const { url } = await cluster.start(CURRENT)
+    const admin = await cluster.createAdmin(CURRENT, 'home', url)
+    await using peer = await connect(admin)
+    await using members = await openMemberProofs(admin)
+    await members.adopt(generateSigningKeys(), await peer.members())
+    await using former = new Traffic(earlier)
+    const invite = createInvite(admin.identity.signing, { ...admin, notAfterMs: Date.now() + 600_000 })
+    const key = await former.join(invite, [url])
+    expect((await members.check(await peer.members())).get(key)).toBe('proven')
+  })
+
+  test('with its broker a mesh has no root, and messages to groups reach everyone', async () => {
+    await using cluster = await Cluster.open()
+    const { url } = await cluster.start(earlier)
+    const admin = await cluster.createAdmin(earlier, 'home', url)
+    await using peer = await connect(admin)
+    await using members = await openMemberProofs(admin)
+    guardMembers(peer, members)
+    await using former = new Traffic(earlier)
+    const key = await former.join(createInvite(admin.identity.signing, { ...admin, usesMax: 1 }), [url])
+    expect((await members.check(await peer.members())).get(key)).toBe('no_root')
+    const { stored } = await (await groupsOf(peer).create('crew', [key])).send('hello')
+    expect(await stored).toMatchObject([{ peer: key, error: null }])
   })
 
   test('the current SDK reports that its broker is too old to be asked about a message', async () => {
