@@ -230,6 +230,22 @@ describe('a broker with a changed database', () => {
     expect(newcomer.events).toContainEqual({ type: 'revocations_rolled_back', known: 1, shown: 0 })
   })
 
+  test('a space gets a new key when a member was revoked, even if the broker hides the revocation', async () => {
+    const { ada, ben, peer, members } = await scene()
+    await setSpace(ada)
+    await using state = await openState({ ...ada, members, maintainKeysEveryMs: 0 })
+    await state.set('before', 'open to ben')
+    await using atBen = await openState({ ...ben, maintainKeysEveryMs: 0 })
+    await state.maintainKeys()
+    expect((await atBen.get('before'))?.text()).toBe('open to ben')
+    await members.revoke(ada.identity.signing, keyOf(ben), await peer.members()) // the broker executes no revocation
+    const { keyEpoch } = await state.status()
+    await using later = await openState({ ...ada, members, maintainKeysEveryMs: 0 })
+    expect((await later.status()).keyEpoch).toBe(keyEpoch + 1)
+    await later.set('after', 'closed to ben')
+    expect(await codeOf(atBen.get('after'))).toBe('key_missing')
+  })
+
   test('a changed role, and a name that was moved to another key, are unproven', async () => {
     const { world, ben, carol, peer, members, events } = await scene()
     await attack(

@@ -65,7 +65,7 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
    * The proofs of the mesh's members (`openMemberProofs` of `@sealpost/sdk/members`). With a root, only proven members
    * receive keys of the space, and only their grants are accepted. Default: the broker's list of members counts.
    */
-  readonly members?: Pick<MemberProofs, 'unprovenAmong'>
+  readonly members?: Pick<MemberProofs, 'unprovenAmong' | 'revocationCount'>
   /**
    * Pads values so that the length of key and value together is a multiple of this. Default: 1, which means no padding.
    */
@@ -182,8 +182,8 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   const keyEpochs = options.keyEpochs ?? new KeyEpochs({ self: identity.signing.publicKey, records, keep })
   const ring = new SpaceKeyRing({ meshId, spaceId })
   const reader = new EntryVerifier({ meshId, spaceId, ring, memory, tell })
-  const unprovenAmong = async (peers: readonly PeerKey[]) => (await options.members?.unprovenAmong(peers)) ?? []
-  const keys = { calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell, unprovenAmong }
+  const { members = null } = options
+  const keys = { calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell, members }
   const tending = new KeyMaintenance(keys)
   const tend = () => tending.run()
   const pause = (tries: number, signal?: AbortSignal) => access.pause(tries, signal).catch(() => undefined)

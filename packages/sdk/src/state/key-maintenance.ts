@@ -20,6 +20,7 @@ import {
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { KeyEpochs } from '../keys/key-epochs.ts'
+import type { MemberProofs } from '../members/member-proofs.ts'
 import { chunksOf } from '../outbox/lane.ts'
 import { type SpaceMemory, type SpacePin, type TamperReport, tampered } from './entry-verifier.ts'
 import type { MemberGrant, NextKey, SpaceKeyRing, SpaceService, SpaceStatus } from './space-service.ts'
@@ -34,8 +35,8 @@ export interface KeyMaintenanceParts {
   /** The required owner of the space of the whole mesh. If null, the first owner seen is trusted. */
   readonly owner: PeerKey | null
   readonly tell: (told: TamperReport) => void
-  /** Returns those of the peers that no certificate proves. They receive no key, and their grants are refused. */
-  readonly unprovenAmong: (peers: readonly PeerKey[]) => Promise<readonly PeerKey[]>
+  /** Decides who may have keys; null if the broker's list of members does. */
+  readonly members: Pick<MemberProofs, 'unprovenAmong' | 'revocationCount'> | null
 }
 
 type SpaceAnswer = Pick<SpaceStatus, 'lastSeq' | 'keyEpoch'>
@@ -52,6 +53,8 @@ export class KeyMaintenance {
   #group: GroupStatement | null = null
   /** The statement with the epoch `SpaceKeyRing.groupEpoch`, if this member has seen it. */
   #vouched: GroupStatement | null = null
+  /** The revocations after which the holders of the newest key were checked. */
+  #revocationsSeen = 0
   /** The last verdict on each peer's box key, so that each refusal is reported once. */
   readonly #verdicts = new Map<PeerKey, string>()
 
@@ -178,7 +181,7 @@ export class KeyMaintenance {
   async #barred(peers: readonly PeerKey[]): Promise<ReadonlySet<PeerKey>> {
     const self = this.#parts.identity.signing.publicKey
     const others = [...new Set(peers)].filter((peer) => peer !== self)
-    return new Set(others.length > 0 ? await this.#parts.unprovenAmong(others) : [])
+    return new Set(await this.#parts.members?.unprovenAmong(others))
   }
 
   /** Returns whether the peer belongs to the space. For a mesh, the broker decides; for a group, the owner. */
@@ -223,8 +226,23 @@ export class KeyMaintenance {
     const lacking = await this.#eligible(status.lacking)
     const isBarred = statement.historyFor !== 'all' && lacking.some((member) => member.keyEpoch === 0)
     if ((await this.#mustTurn(statement)) || departed > 0 || isBarred) return this.#turn(status)
+    if (await this.#isHeldByUnproven(keyEpoch)) return this.#turn(status)
     if (lacking.length === 0) return false
     return this.#grant(lacking, { statement, expects: keyEpoch })
+  }
+
+  /**
+   * Returns whether a member that is not proven has the newest key, because the broker hides that it was revoked. Looks
+   * once for each revocation.
+   */
+  async #isHeldByUnproven(keyEpoch: number): Promise<boolean> {
+    const { members, calls } = this.#parts
+    await members?.unprovenAmong([]) // learns of new revocations
+    const count = members?.revocationCount ?? 0
+    if (count <= this.#revocationsSeen) return false
+    this.#revocationsSeen = count
+    const holders = (await calls.members()).filter((member) => member.keyEpoch === keyEpoch)
+    return (await this.#barred(holders.map(({ peer }) => peer))).size > 0
   }
 
   async #turn({ statement, keyEpoch }: SpaceStatus): Promise<boolean> {
