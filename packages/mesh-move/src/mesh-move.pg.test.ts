@@ -141,6 +141,9 @@ async function fill(db: Database, meshId: MeshId): Promise<void> {
       .unsafe(
         `insert into device (mesh_id, peer_no, person, invite_key, statement) values ('${meshId}', ${ann}, ${ben}, '\\x01', '\\x02');
          insert into former_identity (mesh_id, peer_key, peer_no, statement) values ('${meshId}', '\\x03', ${ann}, '\\x04');
+         insert into mesh_root (mesh_id, root_key) values ('${meshId}', '\\x18');
+         insert into member_proof values ('${meshId}', '\\x19', 'certificate', '\\x1a', 5, '\\x1b');
+         insert into member_revocation values ('${meshId}', 1, '\\x1c');
          insert into consent values ('${meshId}', ${ann}, ${ben}, true);
          insert into former_binding (mesh_id, peer_no, box_epoch, box_key, binding_not_after_ms, binding_signature)
            values ('${meshId}', ${ann}, 1, '\\x05', 6, '\\x07');

@@ -244,8 +244,8 @@ async function makeKeyFile(path: string): Promise<void> {
 
 interface Checked {
   readonly claim: VerifiedInvite
-  /** The signed enrolment, which proves the membership to other members. */
-  readonly certificate: { readonly bytes: Uint8Array; readonly atMs: Millis }
+  /** The signed enrolment, which proves the membership to other members. Null if others could still use its invite. */
+  readonly certificate: { readonly bytes: Uint8Array; readonly atMs: Millis } | null
   readonly binding: KeyBinding
   readonly proof: Uint8Array
 }
@@ -281,7 +281,7 @@ export class EnrolmentService {
     const { claim, binding, proof, certificate } = checked
     const name = unicodeName(tidyName(enrol.name))
     if (!isChosenName(name)) return { status: 'name_malformed' }
-    const candidate = { ...binding, name: asciiName(name), certificate }
+    const candidate = { ...binding, name: asciiName(name), ...(certificate && { certificate }) }
     const outcome = await enrolByInvite(this.db, claim, candidate, this.membersMax)
     if (outcome.status === 'invite_refused') return this.cells.sendOn(claim.meshId, proof)
     return outcome.status === 'enrolled' ? { ...outcome, proof } : outcome
@@ -309,7 +309,8 @@ export class EnrolmentService {
     const binding = bindingOf(enrol, meshId)
     const expected = { meshId, peerKey: enrol.peerKey, nowMs: Date.now() }
     if (checkKeyBinding(binding, expected) !== 'ok') return 'invite_refused'
-    const certificate = { bytes: certificateOf({ ...enrol, transcript }), atMs: hello.issuedAtMs }
+    const atMs = hello.issuedAtMs
+    const certificate = invite.usesMax === 1 ? { bytes: certificateOf({ ...enrol, transcript }), atMs } : null
     return { claim: claimOf(invite), binding, certificate, proof: signAsBroker(this.keys, transcript, enrol.signature) }
   }
 }

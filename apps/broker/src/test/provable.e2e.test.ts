@@ -291,6 +291,17 @@ describe('a broker with a changed database', () => {
   })
 })
 
+test('the certificate of an invite that others can still use is not stored, so its members need an endorsement', async () => {
+  const { world, ada, peer, members } = await scene()
+  const { meshId } = world
+  const terms = { meshId, url: ada.url as string, brokerKey: ada.brokerKey, usesMax: 2 }
+  const identity = generateIdentity()
+  await join({ invite: createInvite(ada.identity.signing, terms), identity, name: 'dave' })
+  expect(await standings({ peer, members })).toMatchObject({ dave: 'no_certificate' })
+  await members.endorse(ada.identity.signing, [entryOf(world.place(identity), 'dave')])
+  expect(await standings({ peer, members })).toMatchObject({ dave: 'proven' })
+})
+
 test('an operator sees which members no certificate names', async () => {
   const { world, ben } = await scene()
   const ghost = await insertGhost(world)

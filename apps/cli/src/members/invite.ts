@@ -91,6 +91,10 @@ async function create(shell: Shell, options: CreateOptions): Promise<void> {
   if (qr) output.show(qr)
   output.info(`admits ${uses(invite)} as ${invite.role} until ${timeOf(invite)}`)
   output.info(`to join:    sealpost join ${text.slice(0, 14)}…`)
+  if (root !== null && invite.usesMax > 1)
+    output.info(
+      'to prove those who join with it:  sealpost root endorse NAME (an invite with one use needs no endorsement)',
+    )
   output.info(`to revoke:  sealpost invite revoke ${invite.inviteId}`)
 }
 
