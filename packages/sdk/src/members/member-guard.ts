@@ -42,5 +42,5 @@ export async function checkProven(ports: PeerPorts, peers: readonly PeerKey[]): 
 export const memberUnproven = (): SealpostError =>
   new SealpostError(
     'member_unproven',
-    'The broker lists this key as a member, but no certificate leads from it to the root of the mesh.',
+    'The broker lists this key as a member, but no certificate leads from the root of the mesh to it. If it joined with an invite of several uses, an admin has to endorse it.',
   )
