@@ -48,7 +48,7 @@ declare const invite: string, inviteId: InviteId, groupId: GroupId, poolId: Pool
 declare const message: Message, text: string, store: PeerStore, once: OnceStore, keyEpochs: StoredKeyEpochs, state: State, entry: StateEntry
 declare const files: Attachments, attachment: Attachment, sent: Attachment, votes: Reactions
 declare const keyFile: PeerKeyFile, contents: KeyFile, session: MemberSession
-declare const confirmations: Confirmations, envelopeId: EnvelopeId
+declare const confirmations: Confirmations, envelopeId: EnvelopeId, members: MemberProofs, root: PeerKey, rootKeys: SigningKeys
 declare const show: (message: Message) => void
 `
 

@@ -1,7 +1,6 @@
 /** Connects groups and pools of a peer with the proofs of membership, without importing them. */
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { PeerPorts } from '../peer.ts'
 
 /** Decides who may receive keys. In a mesh without a root, everybody may. @internal */
 export interface MemberGuard {
@@ -11,10 +10,13 @@ export interface MemberGuard {
   areKnown(peers: readonly PeerKey[]): boolean
 }
 
-const guards = new WeakMap<PeerPorts, MemberGuard>()
+/** The ports of a peer (`PeerPorts`). Declared here, because the ports import what imports this file. */
+type Ports = object
+
+const guards = new WeakMap<Ports, MemberGuard>()
 
 /** @internal */
-export function setGuard(ports: PeerPorts, guard: MemberGuard): void {
+export function setGuard(ports: Ports, guard: MemberGuard): void {
   guards.set(ports, guard)
 }
 
@@ -23,7 +25,7 @@ export function setGuard(ports: PeerPorts, guard: MemberGuard): void {
  * keep the order of their calls. @internal
  */
 export function unprovenAmong(
-  ports: PeerPorts,
+  ports: Ports,
   peers: readonly PeerKey[],
 ): ReadonlySet<PeerKey> | Promise<ReadonlySet<PeerKey>> {
   const guard = guards.get(ports)
@@ -34,7 +36,7 @@ export function unprovenAmong(
 const NOBODY: ReadonlySet<PeerKey> = new Set()
 
 /** @throws SealpostError `member_unproven` @internal */
-export async function checkProven(ports: PeerPorts, peers: readonly PeerKey[]): Promise<void> {
+export async function checkProven(ports: Ports, peers: readonly PeerKey[]): Promise<void> {
   if ((await unprovenAmong(ports, peers)).size > 0) throw memberUnproven()
 }
 

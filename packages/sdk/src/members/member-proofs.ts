@@ -177,7 +177,7 @@ export class MemberProofs implements AsyncDisposable {
    * Makes `root` the root of the mesh, and endorses these members with the names and roles that the broker lists, so compare
    * the list first. Admins only. Can be repeated.
    * @throws SealpostError `not_admin`, `root_differs`
-   * @example await members.adopt(root, await peer.members())
+   * @example await members.adopt(rootKeys, await peer.members())
    */
   async adopt(root: SigningKeys, listed: readonly MemberEntry[], replaces?: PeerKey): Promise<void> {
     const endorsements = this.#endorsements(root, listed)
