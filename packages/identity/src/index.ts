@@ -147,7 +147,6 @@ export {
   readGroup,
   readPool,
 } from './members/group.ts'
-export { verifyForSelf } from './platform-crypto.ts'
 export {
   MembershipProofs,
   type ProofKind,
@@ -155,6 +154,7 @@ export {
   type Standing,
   type UnprovenReason,
 } from './members/membership-proofs.ts'
+export { verifyForSelf } from './platform-crypto.ts'
 export { hash256, ready } from './sodium.ts'
 export {
   ENTRY_BYTES_MAX,
