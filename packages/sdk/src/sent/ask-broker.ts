@@ -77,9 +77,8 @@ export function reportsIn({ status, enqueuedAtMs, death, diedAtMs }: MessageWher
 /**
  * Returns a message of a log, changed by what the broker reports about it. `SentLog.askBroker` does this for its own
  * messages.
- * @example
- * const found = await sentLogOf(peer).askBroker([envelopeId])
- * const shown = found.map((where) => withWhereabouts(sentLogOf(peer).find(where.envelopeId)!, where))
+ * @example const [where] = await sentLogOf(peer).askBroker([envelopeId])
+ * const shown = withWhereabouts(sentLogOf(peer).find(envelopeId)!, where!)
  */
 export function withWhereabouts(sent: SentMessage, where: MessageWhereabouts): SentMessage {
   let changed = sent
