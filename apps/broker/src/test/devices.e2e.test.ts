@@ -14,8 +14,18 @@ import {
   type Transcript,
 } from '@sealpost/identity'
 import { DEVICES_MAX, type FrameOf } from '@sealpost/protocol'
-import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
+import {
+  type ConnectOptions,
+  connect,
+  type Message,
+  type Peer,
+  type PeerEvent,
+  type PeerStore,
+  type StoreChange,
+} from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
+import { MemoryStore } from '@sealpost/sdk/memory-store'
+import { rejectWithReply, settleWithReply } from '@sealpost/sdk/replies'
 import { usersOf } from '@sealpost/sdk/users'
 import { fromHex, type PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -321,6 +331,72 @@ test('a device ends its session, and a reply to that session goes to the user, o
   await usersOf(alice).removeDevice(laptop.key)
   await alice.close()
   await bob.close()
+})
+
+/** A store whose process dies once it has stored a message that waits. */
+function dyingStore(store: PeerStore): PeerStore {
+  const write = async (changes: readonly StoreChange[]) => {
+    await store.write(changes)
+    if (changes.some(({ record }) => record?.kind === 'waiting')) throw new Error('the process died')
+  }
+  return { load: () => store.load(), write, close: async () => undefined }
+}
+
+/** Passes the next message of the peer to `use`, which may end it. */
+async function withNext<T>(peer: Peer, use: (message: Message) => Promise<T>): Promise<T> {
+  for await (const message of peer) return await use(message)
+  throw new Error('the peer has ended')
+}
+
+test.each([
+  ['settled', settleWithReply, 'an answer'],
+  ['rejected', (peer: Peer, message: Message) => rejectWithReply(peer, message, 'no', 'an answer'), 'an answer'],
+] as const)('the reply with which a message is %s goes to the user if the session was ended', async (_, end, text) => {
+  const { alice, bob } = await people()
+  await using session = await connect(await deviceOf(alice, 'session'))
+  const atAlice = heardBy(alice)
+  const thread = 'cd'.repeat(16)
+  await session.send(bob.key, 'a question', { thread })
+  const { envelopeId: inReplyTo } = await withNext(bob, async (message) => {
+    await usersOf(alice).removeDevice(session.key)
+    const { receipt } = await end(bob, message, text)
+    expect(await receipt).toMatchObject({ isDuplicate: false })
+    return message
+  })
+  await until('alice has the reply', () => atAlice.length === 1)
+  expect(texts(atAlice)).toEqual([text])
+  expect(atAlice[0]).toMatchObject({ thread, inReplyTo })
+  await Promise.all([alice.close(), bob.close()])
+})
+
+test('a reply that was written offline goes to the user of an ended session, although another process sends it', async () => {
+  const { alice, bob, places } = await people()
+  await bob.close()
+  await using session = await connect(await deviceOf(alice, 'session'))
+  const store = new MemoryStore()
+  const sockets: WebSocket[] = []
+  class OneSocket extends WebSocket {
+    constructor(url: string, protocols: string[]) {
+      super(sockets.length === 0 ? url : 'ws://127.0.0.1:1', protocols)
+      sockets.push(this)
+    }
+  }
+  const webSocket = OneSocket as unknown as NonNullable<ConnectOptions['webSocket']>
+  const first = await connect({ ...places.bob, store: dyingStore(store), webSocket })
+  const atAlice = heardBy(alice)
+  await session.send(bob.key, 'a question')
+  await withNext(first, async (message) => {
+    sockets[0]!.close()
+    await until('bob is offline', () => !first.isOnline)
+    await settleWithReply(first, message, 'an answer').catch(() => undefined)
+  })
+  await first.closed
+  await usersOf(alice).removeDevice(session.key)
+  await using second = await connect({ ...places.bob, store })
+  await until('alice has the reply', () => atAlice.length === 1)
+  expect(texts(atAlice)).toEqual(['an answer'])
+  expect(atAlice[0]!.sender).toBe(second.key)
+  await alice.close()
 })
 
 test("a broker cannot add a device: the SDK accepts only the user's signature", async () => {

@@ -2,7 +2,13 @@ import type { Note, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
+import {
+  type OutgoingMessage,
+  type OutgoingTerms,
+  postTermsOf,
+  type Receipt,
+  type SendOptions,
+} from '../outbox/lane.ts'
 
 export interface MessageActions {
   settle(message: Message): void
@@ -246,24 +252,19 @@ export class Message {
     return this.#reply(text, options, { inReplyTo: this.envelopeId, isError: true })
   }
 
-  #reply(body: Uint8Array | string, { isAutomatic, ...options }: ReplyOptions, note: Note): Promise<Receipt> {
-    return new Promise((accepted, refused) => {
-      if (isAutomatic && this.noAutoReply) throw unwanted()
-      const { sender, user, priority, hops, thread } = this
-      const asked = { priority, ...options, hops: hops + 1, ...(thread === null ? {} : { thread }) }
-      const post = (to: PeerKey): void => {
-        const refuse = (error: SealpostError) =>
-          error.code === 'unknown_recipient' && to !== user ? post(user) : refused(error)
-        this.#actions.post({ ...postTermsOf(to, asked, note), body: bytesOf(body), accepted, refused: refuse })
-      }
-      post(sender)
-    })
+  #reply(body: Uint8Array | string, options: ReplyOptions, note: Note): Promise<Receipt> {
+    return new Promise((accepted, refused) =>
+      this.#actions.post({ ...replyTermsOf(this, options, note), body: bytesOf(body), accepted, refused }),
+    )
   }
 }
 
-export const bytesOf = (body: Uint8Array | string) => (typeof body === 'string' ? encoder.encode(body) : body)
-
-/** @internal */
-export function unwanted(): SealpostError {
-  return new SealpostError('no_auto_reply', 'The sender accepts no automatic replies.')
+/** If the sender is a device that has been ended, its user gets the reply. @throws SealpostError `no_auto_reply` @internal */
+export function replyTermsOf(message: Message, { isAutomatic, ...options }: ReplyOptions, note: Note): OutgoingTerms {
+  const { sender, user, priority, hops, thread, noAutoReply } = message
+  if (isAutomatic && noAutoReply) throw new SealpostError('no_auto_reply', 'The sender accepts no automatic replies.')
+  const asked = { priority, ...options, hops: hops + 1, ...(thread && { thread }) }
+  return { ...postTermsOf(sender, asked, note), ...(user !== sender && { fallback: user }) }
 }
+
+export const bytesOf = (body: Uint8Array | string) => (typeof body === 'string' ? encoder.encode(body) : body)

@@ -3,11 +3,10 @@
  * leaves the message in the queue and sends nothing. A process that dies after it leaves both to the next process.
  */
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
-import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { type OutgoingMessage, type OutgoingTerms, postTermsOf } from '../outbox/lane.ts'
+import type { OutgoingMessage, OutgoingTerms } from '../outbox/lane.ts'
 import { type Enqueued, type EnqueueReports, enqueuedBy, type Peer, portsOf } from '../peer.ts'
-import { bytesOf, type Message, type ReplyOptions, unwanted } from './message.ts'
+import { bytesOf, type Message, type ReplyOptions, replyTermsOf } from './message.ts'
 
 /**
  * Replies to a message like `Message.reply` and settles it, in one write to the peer's store. Resolves when both are
@@ -65,7 +64,7 @@ export function endInMailbox(message: Message, end: MailboxEnd): void {
 
 async function endWithReply(peer: Peer, message: Message, reply: FinalReply): Promise<Enqueued> {
   if (message.state !== 'open') throw messageEnded()
-  termsOf(message, reply, message.sender) // throws if the options are invalid
+  termsOf(message, reply) // throws if the options are invalid
   if (reply.body.length > BODY_BYTES_MAX) throw tooLarge()
   const end = mailboxEnds.get(message)
   return end ? end(reply) : enqueuedBy((reports) => endInStore(peer, message, { ...reply, reports }))
@@ -99,25 +98,17 @@ export function endInStore(peer: Peer, message: Message, { reports, ...reply }: 
   else message.reject(reply.rejectedFor)
 }
 
-/** Posts the reply to the sender, or to its user if the sender is a device that was ended. @internal */
+/** Posts the reply to the sender. If the sender is a device that was ended, its user gets the reply. @internal */
 export function postReply(
   message: Message,
   { reports, ...reply }: ReportedReply,
   enqueue: (post: OutgoingMessage) => void,
 ): void {
-  const { sender, user } = message
-  const post = (to: PeerKey): void => {
-    const refused = (error: SealpostError) =>
-      error.code === 'unknown_recipient' && to !== user ? post(user) : reports.refused(error)
-    enqueue({ ...termsOf(message, reply, to), body: reply.body, ...reports, refused })
-  }
-  post(sender)
+  enqueue({ ...termsOf(message, reply), body: reply.body, ...reports })
 }
 
-function termsOf(message: Message, { options, rejectedFor }: FinalReply, to: PeerKey): OutgoingTerms {
-  const { isAutomatic, ...chosen } = options
-  const { envelopeId: inReplyTo, priority, hops, thread } = message
-  if (isAutomatic && message.noAutoReply) throw unwanted()
-  const asked = { priority, ...chosen, hops: hops + 1, ...(thread === null ? {} : { thread }) }
-  return postTermsOf(to, asked, { inReplyTo, ...(rejectedFor !== null && { isError: true }) })
-}
+const termsOf = (message: Message, { options, rejectedFor }: FinalReply): OutgoingTerms =>
+  replyTermsOf(message, options, {
+    ...{ inReplyTo: message.envelopeId },
+    ...(rejectedFor !== null && { isError: true }),
+  })

@@ -84,6 +84,8 @@ export interface OutgoingTerms {
   readonly note?: Note | undefined
   /** The shared body of a group message. */
   readonly bodyId?: string | undefined
+  /** Gets the message instead if the recipient is not a member of the mesh. */
+  readonly fallback?: PeerKey | undefined
 }
 
 /**
@@ -240,8 +242,8 @@ const nobody = (): void => undefined
  * sealed bytes.
  */
 function withoutBody({ to, priority, ttlSeconds, terms, note, bodyId, message }: OutgoingMessage): OutgoingMessage {
-  const kept = { to, priority, ttlSeconds, terms, note, bodyId, body: NO_BODY, accepted: nobody, refused: nobody }
-  return message ? { ...kept, message } : kept
+  const kept = { to, priority, ttlSeconds, terms, note, bodyId, ...(message && { message }) }
+  return { ...kept, body: NO_BODY, accepted: nobody, refused: nobody }
 }
 
 /**

@@ -10,7 +10,7 @@
  * store replies in the order of the requests, so storing does not change the order of a lane.
  */
 import type { Correspondent } from '@sealpost/identity'
-import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal, type SendTerms } from '@sealpost/protocol'
+import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal } from '@sealpost/protocol'
 import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
 import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerCounters } from '../ports.ts'
@@ -297,9 +297,7 @@ export class Outbox implements EnginePart {
       this.#lanes.set(to, lanes)
     }
     const place = PRIORITIES.indexOf(priority)
-    const known = lanes[place]
-    if (known) return known
-    const lane = new Lane(to, priority)
+    const lane = lanes[place] ?? new Lane(to, priority)
     lanes[place] = lane
     return lane
   }
@@ -414,22 +412,13 @@ export class Outbox implements EnginePart {
       ttlSeconds: post.ttlSeconds,
       envelope: entry.envelope,
     }
-    if (post.message) this.#launchInGroup(post.message, item, entry)
-    else if (post.terms) this.#launchWith(post.terms, item)
-    else this.#outgoing.push(item)
+    const { message, terms } = post
+    if (message || terms) this.#isMixed = true
+    if (message) this.#outgoing.push({ message, isPinned: !entry.mayBeStored, send: item })
+    else this.#outgoing.push(terms ? { send: item, terms } : item)
     entry.place = 'inFlight'
     lane.inFlight += 1
     this.owedCount += 1
-  }
-
-  #launchInGroup(message: GroupMessage, send: SendItem, entry: OutboxEntry): void {
-    this.#isMixed = true
-    this.#outgoing.push({ message, isPinned: !entry.mayBeStored, send })
-  }
-
-  #launchWith(terms: SendTerms, send: SendItem): void {
-    this.#isMixed = true
-    this.#outgoing.push({ send, terms })
   }
 
   #pause(entry: OutboxEntry, nowMs: Millis, retryAfterMs: Millis): void {
@@ -469,12 +458,17 @@ export class Outbox implements EnginePart {
   #fail(entry: OutboxEntry, error: SealpostError): void {
     this.#finish(entry)
     entry.lane.restartStream()
-    entry.post.refused(error)
+    this.#refused(entry.post, error)
   }
 
   #refusePost(post: OutgoingMessage, error: SealpostError): void {
     this.#ports.keptPosts?.done(post)
-    post.refused(error)
+    this.#refused(post, error)
+  }
+
+  #refused({ fallback: to, ...post }: OutgoingMessage, error: SealpostError): void {
+    if (to && error.code === 'unknown_recipient') this.post({ ...post, to }, Infinity)
+    else post.refused(error)
   }
 
   #finish(entry: OutboxEntry): void {

@@ -125,11 +125,11 @@ export class PersistentOutbox {
   posted(post: OutgoingMessage): PersistedMessage {
     this.#lastNo += 1
     const kept: PersistedMessage = { ...post, outboxNo: this.#lastNo, isKept: false }
-    const { outboxNo, body: bytes, message } = kept
+    const { outboxNo, body: bytes, message, fallback } = kept
     if (message) this.bodies.hold(message)
     this.#writer.put(
       keyOf(outboxNo),
-      () => ({ kind: 'waiting', outboxNo, terms: termsOf(kept), bytes }),
+      () => ({ kind: 'waiting', outboxNo, terms: { ...termsOf(kept), ...(fallback && { fallback }) }, bytes }),
       () => isNowKept(kept),
     )
     return kept
