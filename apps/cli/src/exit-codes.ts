@@ -117,6 +117,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'key_taken',
     'key_file_exists',
     'session_in_use',
+    'part_in_use',
     'profile_joined',
     'profile_exists',
     'backup_exists',

@@ -98,6 +98,7 @@ export type HttpRefusalCode =
  * - `attachment_changed`, `attachment_truncated`: the broker's data is not the file that was sent, or it is
  *   incomplete.
  * - `part_differs`: the saved part is not the beginning of the file.
+ * - `part_in_use`: another process is saving the file into the folder, but makes no progress.
  * - `store_in_use`: another process has the store open.
  * - `store_foreign`: the store belongs to another peer, mesh or version.
  * - `store_corrupt`: the store's data can't be read back.
@@ -161,6 +162,7 @@ export type SdkCode =
   | 'attachment_changed'
   | 'attachment_truncated'
   | 'part_differs'
+  | 'part_in_use'
   | 'store_in_use'
   | 'store_foreign'
   | 'store_corrupt'

@@ -1,7 +1,7 @@
 /** Tests attachments through a real broker: access, refusals, and the cost of an interruption. */
 
 import { randomBytes } from 'node:crypto'
-import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { readdir, readFile, readlink, realpath, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { connect, type Message } from '@sealpost/sdk'
 import { FileUploadLog, fileSource, saveAttachment } from '@sealpost/sdk/attachment-files'
@@ -9,6 +9,7 @@ import { type Attachment, Attachments, attachmentOf, attachmentText } from '@sea
 import { groupsOf } from '@sealpost/sdk/groups'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { keyOf } from './member.ts'
+import { until } from './process.ts'
 import { testingS3 } from './s3.ts'
 import { type Place, temporaryFolder, World } from './world.ts'
 
@@ -34,13 +35,14 @@ async function read(files: Attachments, attachment: Attachment): Promise<Buffer>
 
 const codeOf = (refused: Promise<unknown>) => refused.then(() => 'done', (error) => error.code) // biome-ignore format: one thing
 
-/** Returns a `fetch` that counts chunk requests and calls `beside` for each. */
-function counting(place: Place, beside: (count: number) => void = () => undefined) {
+/** Returns a `fetch` that counts chunk requests, and waits for what `beside` returns for each. */
+function counting(place: Place, beside: (count: number) => unknown = () => undefined) {
   const counted = { puts: 0, gets: 0 }
-  const call = (url: string, init: RequestInit) => {
+  const call = async (url: string, init: RequestInit) => {
     const answer = fetch(url, init)
-    if (url.includes('/chunks/') && init.method === 'PUT') beside(++counted.puts)
-    if (url.includes('/chunks/') && init.method === 'GET') beside(++counted.gets)
+    answer.catch(() => undefined) // the caller receives the error
+    if (url.includes('/chunks/') && init.method === 'PUT') await beside(++counted.puts)
+    if (url.includes('/chunks/') && init.method === 'GET') await beside(++counted.gets)
     return answer
   }
   return { files: new Attachments(place, { fetch: call }), counted }
@@ -148,6 +150,31 @@ test('a download resumes after a restart, under a file name that cannot leave th
   expect(paths).toEqual(['_.._plan.bin', '_.._plan (2).bin'].map((name) => join(into, name)))
   for (const path of paths) expect((await readFile(path)).equals(bytes)).toBe(true)
   expect((await readdir(into)).sort()).toEqual(['_.._plan (2).bin', '_.._plan.bin'])
+  for (const { files } of [first, second]) await files.close()
+})
+
+const openFiles = async (path: string) => {
+  const names = await readdir('/proc/self/fd')
+  const targets = await Promise.all(names.map((name) => readlink(`/proc/self/fd/${name}`).catch(() => '')))
+  return targets.filter((target) => target === path).length
+}
+
+test.skipIf(process.platform !== 'linux')('two saves of a file into one folder end with the same file', async () => {
+  const [ann, bob] = await world.enrolMany(2)
+  const bytes = whole()
+  await using sender = new Attachments(ann)
+  const sent = await sender.upload(new Blob([bytes]), to(bob))
+  const into = join(await realpath(folder), 'shared')
+  const areBothOpen = Promise.withResolvers<void>()
+  const pause = (count: number) => (count === CHUNKS / 2 ? areBothOpen.promise : undefined)
+  const [first, second] = [counting(bob, pause), counting(bob, pause)]
+  const saves = [first, second].map(({ files }) => saveAttachment(files, sent, { folder: into }))
+  await until('both have the file open', async () => (await openFiles(join(into, `.sealpost-${sent.id}.part`))) === 2)
+  areBothOpen.resolve()
+  expect(await Promise.all(saves)).toEqual([join(into, 'plan.bin'), join(into, 'plan.bin')])
+  expect((await readFile(join(into, 'plan.bin'))).equals(bytes)).toBe(true)
+  expect(await readdir(into)).toEqual(['plan.bin'])
+  expect(first.counted.gets + second.counted.gets).toBeLessThanOrEqual(CHUNKS + 1)
   for (const { files } of [first, second]) await files.close()
 })
 

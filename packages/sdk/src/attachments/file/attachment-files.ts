@@ -1,9 +1,12 @@
 /** Reads attachments from files and saves them to files. */
 import { constants } from 'node:fs'
-import { type FileHandle, mkdir, open, readFile, rename, rm } from 'node:fs/promises'
+import { type FileHandle, mkdir, open, readFile, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Attachment } from '@sealpost/identity'
+import type { Millis } from '@sealpost/std'
 import { SealpostError } from '../../errors.ts'
+import { type StoreLock, tryLockStore } from '../../stores/file/file-store.ts'
 import { type Attachments, type DownloadOptions, plainBytes } from '../attachments.ts'
 import type { AttachmentSource, UploadLog } from '../upload.ts'
 
@@ -48,8 +51,9 @@ export interface SaveOptions extends Omit<DownloadOptions, 'from'> {
 
 /**
  * Downloads a file into a folder under its own name. Never overwrites another file, and only a complete file has its
- * final name. The download resumes from the `.sealpost-….part` file that an earlier process left there.
- * @returns the path. @throws file system errors, and the errors of `Attachments.download`
+ * final name. The download resumes from the `.sealpost-….part` file that an earlier process left there. If another call
+ * or process is saving the same file into the folder, waits for it, and returns its path.
+ * @returns the path. @throws file system errors; SealpostError `part_in_use`, and the errors of `Attachments.download`
  * @example const path = await saveAttachment(files, attachment, { folder: 'received' })
  */
 export async function saveAttachment(
@@ -59,22 +63,92 @@ export async function saveAttachment(
 ): Promise<string> {
   await mkdir(folder, { recursive: true })
   const part = join(folder, `.sealpost-${attachment.id}.part`)
-  const { O_RDWR, O_CREAT, O_NOFOLLOW } = constants
-  const file = await open(part, O_RDWR | O_CREAT | (O_NOFOLLOW ?? 0), 0o600)
-  try {
-    await fetchInto(file, attachments, attachment, options).catch((error) => {
-      if (error instanceof SealpostError && error.code === 'part_differs')
-        return restart(file, attachments, attachment, options)
-      throw error
-    })
-    await file.sync()
-  } finally {
-    await file.close()
+  for (;;) {
+    const file = await openPart(part)
+    try {
+      const lock = await lockPart(part, file, options.signal)
+      try {
+        const isOurs = await isAt(part, file)
+        const path = isOurs
+          ? await complete({ part, file, folder }, attachments, attachment, options)
+          : await findSaved(file, folder, attachment)
+        if (path !== null) return path
+      } finally {
+        await lock.release()
+      }
+    } finally {
+      await file.close()
+    }
   }
-  return settle(part, folder, attachment.name)
 }
 
 type Fetching = Omit<DownloadOptions, 'from'>
+
+interface OpenPart {
+  readonly part: string
+  readonly file: FileHandle
+  readonly folder: string
+}
+
+function openPart(part: string): Promise<FileHandle> {
+  const { O_RDWR, O_CREAT, O_NOFOLLOW } = constants
+  return open(part, O_RDWR | O_CREAT | (O_NOFOLLOW ?? 0), 0o600)
+}
+
+async function complete(
+  { part, file, folder }: OpenPart,
+  attachments: Attachments,
+  attachment: Attachment,
+  options: Fetching,
+): Promise<string> {
+  await fetchInto(file, attachments, attachment, options).catch((error) => {
+    if (error instanceof SealpostError && error.code === 'part_differs')
+      return restart(file, attachments, attachment, options)
+    throw error
+  })
+  await file.sync()
+  return settle(part, folder, attachment.name)
+}
+
+const LOCK_EVERY_MS: Millis = 50
+/** The time without a change of the file after which its holder counts as suspended or unreachable. */
+const STALLED_MS: Millis = 60_000
+
+/** Locks a part. Waits as long as another holder of the lock makes progress. */
+async function lockPart(part: string, file: FileHandle, signal: AbortSignal | undefined): Promise<StoreLock> {
+  let changedAtMs = performance.now()
+  for (let { mtimeMs } = await file.stat(); ; ) {
+    const lock = await tryLockStore(part)
+    if (lock) return lock
+    await delay(LOCK_EVERY_MS * (1 + Math.random()), undefined, { ...(signal && { signal }) })
+    const now = await file.stat()
+    if (now.mtimeMs !== mtimeMs) changedAtMs = performance.now()
+    else if (performance.now() - changedAtMs > STALLED_MS) throw partInUse(part)
+    mtimeMs = now.mtimeMs
+  }
+}
+
+function partInUse(part: string): SealpostError {
+  const text = `Another process is saving this file as ${part}, but made no progress for ${STALLED_MS / 1000} seconds.`
+  return new SealpostError('part_in_use', text, { isRetryable: true })
+}
+
+/** Returns whether the open file is the one at the path. Its last holder may have renamed or deleted it. */
+async function isAt(path: string, file: FileHandle): Promise<boolean> {
+  const at = await stat(path, { bigint: true }).catch(() => null)
+  const { dev, ino } = await file.stat({ bigint: true })
+  return at?.dev === dev && at.ino === ino
+}
+
+/** Returns the final path of the file that another holder has completed; null if the file was moved or deleted. */
+async function findSaved(file: FileHandle, folder: string, { name }: Attachment): Promise<string | null> {
+  for (const each of fileNames(name)) {
+    const path = join(folder, each)
+    if (await isAt(path, file)) return path
+    if (!(await stat(path).catch(() => null))) return null
+  }
+  return null
+}
 
 async function restart(
   file: FileHandle,
