@@ -6,6 +6,7 @@ import { StdioServerTransport, serveStdio } from '@modelcontextprotocol/server/s
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import manifest from '../../package.json'
+import { followHooks } from '../session/agent-status.ts'
 import { readJoinedProfile, sessionLabelOf } from '../session/peer-session.ts'
 import { maxAgeOption, sessionNameOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
@@ -80,6 +81,7 @@ async function serveMcp(shell: Shell, options: McpOptions): Promise<void> {
   try {
     const baseLabel = sessionLabelOf(basename(process.cwd()))
     await using session = await context.openSession(ending, { as, baseLabel, maxAgeSeconds })
+    await using _hooks = await followHooks(shell, session.session)
     shell.output.info(`serving MCP as ${session.name}`)
     await abortable(session.failed, ending)
   } catch (error) {

@@ -409,7 +409,7 @@ function isMembership(value: unknown): value is SavedMembership {
   return typeof url === 'string' && isHex(brokerKey, 32) && isHex(meshId, 16) && typeof name === 'string'
 }
 
-function isStatus(value: unknown): value is SavedStatus {
+export function isStatus(value: unknown): value is SavedStatus {
   if (!isRecord(value)) return false
   return AVAILABILITIES.includes(value.availability as Availability) && typeof value.summary === 'string'
 }

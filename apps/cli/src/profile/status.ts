@@ -7,6 +7,7 @@ import { Argument, Command } from 'commander'
 import { checkBroker } from '../broker/broker-supervisor.ts'
 import { standingText } from '../members/root.ts'
 import { escapeName } from '../output.ts'
+import { setAgentStatus } from '../session/agent-status.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { callSessionDaemon, isDaemonGone, startSessionDaemon } from '../session/session-daemon.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
@@ -27,7 +28,7 @@ export function statusCommand(run: RunAction): Command {
     .argument('[SUMMARY]', 'a text to show with the status, up to 120 ASCII characters')
     .option(
       '--hook',
-      'set the status for a hook of an MCP client: print an empty JSON object, always succeed, and change neither dnd nor an equal status',
+      'set the status of the session of the agent that runs this command as a hook: print an empty JSON object, always succeed, and change neither dnd nor an equal status',
     )
     .addHelpText(
       'after',
@@ -51,11 +52,11 @@ function status(shell: Shell, { hook }: StatusOptions, availability?: Availabili
 }
 
 /** Sets the status as a side effect of an agent's turn, which it must neither stop nor add text to. */
-async function setForHook(shell: Shell, status: SavedStatus): Promise<void> {
-  const { profile, output } = shell
+async function setForHook({ profile, output }: Shell, status: SavedStatus): Promise<void> {
   try {
-    const current = (await profile.readStatus())?.availability ?? 'idle'
-    if (current !== 'dnd' && current !== status.availability) await saveStatus(shell, status)
+    await profile.readMembership()
+    validateStatus(status)
+    await setAgentStatus(profile, status)
   } catch (error) {
     if (!(error instanceof OperatingError || error instanceof SealpostError)) throw error
     output.fail(error.code, error.message)
@@ -63,16 +64,12 @@ async function setForHook(shell: Shell, status: SavedStatus): Promise<void> {
   await output.result({}, () => '{}')
 }
 
-/** Stores the status for this and later sessions. Returns whether another command's session has sent it. */
-async function saveStatus(shell: Shell, status: SavedStatus): Promise<boolean> {
+/** Stores the status for these and later sessions. */
+async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
   await shell.profile.readMembership()
   validateStatus(status)
   await shell.profile.writeStatus(status)
-  return updateRunningSession(shell, status)
-}
-
-async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
-  const isTold = await saveStatus(shell, status)
+  const isTold = await updateRunningSession(shell, status)
   const { output } = shell
   if (output.isJson) await output.result({ ...status, isTold }, () => '')
   else output.info(isTold ? `your status is ${status.availability}` : `${status.availability}, while you are connected`)

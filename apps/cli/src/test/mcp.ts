@@ -56,10 +56,17 @@ export class Agent implements AsyncDisposable {
     this.client.fallbackNotificationHandler = async (notice) => this.#heard(notice)
   }
 
-  static async start(machine: Machine, words: readonly string[] = [], revision: Revision = 'legacy'): Promise<Agent> {
+  /** `launcher`: a command that starts the program in its arguments. */
+  static async start(
+    machine: Machine,
+    words: readonly string[] = [],
+    revision: Revision = 'legacy',
+    launcher: readonly string[] = [],
+  ): Promise<Agent> {
+    const [command, ...args] = [...launcher, process.execPath, MAIN, 'mcp', ...words]
     const transport = new StdioClientTransport({
-      command: process.execPath,
-      args: [MAIN, 'mcp', ...words],
+      command: command!,
+      args,
       env: machine.environment,
       stderr: 'pipe',
     })
@@ -69,6 +76,10 @@ export class Agent implements AsyncDisposable {
     })
     await agent.client.connect(transport)
     return agent
+  }
+
+  get pid(): number {
+    return this.#transport.pid!
   }
 
   async call(name: string, given: Record<string, unknown> = {}): Promise<ToolAnswer> {
@@ -110,7 +121,7 @@ export class Agent implements AsyncDisposable {
   async kill(): Promise<void> {
     const closed = Promise.withResolvers<void>()
     this.client.onclose = closed.resolve
-    process.kill(this.#transport.pid!, 'SIGKILL')
+    process.kill(this.pid, 'SIGKILL')
     await closed.promise
   }
 

@@ -1,5 +1,5 @@
 /** Tests several processes of one profile, each with a session of its own. */
-import { readdir } from 'node:fs/promises'
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { connect } from '@sealpost/sdk'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -145,5 +145,68 @@ test('revoking a member ends its sessions, each with one sentence', async () => 
     const { code, stderr } = await listener.ended()
     expect([code, errorOf({ stderr }).code]).toEqual([4, 'revoked'])
     expect(stderr).not.toContain('    at ')
+  }
+})
+
+/** An agent that starts its server, and runs a hook with the status in a file whenever it receives a signal. */
+const HOOKED_AGENT = `
+  file=$1; profile=$2; shift 2
+  exec 3<&0
+  "$@" <&3 &
+  server=$!
+  trap '"$1" "$2" status "$(cat "$file")" --hook --profile "$profile" > "$file.new" 2>&1; mv "$file.new" "$file.done"' USR1
+  while kill -0 $server 2>&-; do wait $server; done`
+
+class HookedAgent implements AsyncDisposable {
+  readonly agent: Agent
+  readonly #file: string
+
+  private constructor(agent: Agent, file: string) {
+    this.agent = agent
+    this.#file = file
+  }
+
+  static async start(profile: string, file: string): Promise<HookedAgent> {
+    const launcher = ['sh', '-c', HOOKED_AGENT, 'agent', file, profile]
+    const agent = await Agent.start(machine, ['--profile', profile], 'legacy', launcher)
+    await expect.poll(() => agent.stderr).toContain('serving MCP as')
+    return new HookedAgent(agent, file)
+  }
+
+  async runHook(status: string): Promise<void> {
+    await writeFile(this.#file, status)
+    process.kill(this.agent.pid, 'SIGUSR1')
+    await expect.poll(() => readFile(`${this.#file}.done`, 'utf8').catch(() => null)).toBe('{}\n')
+    await rm(`${this.#file}.done`)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.agent[Symbol.asyncDispose]()
+  }
+}
+
+test('a hook sets the status of its own agent, and an agent in dnd leaves the mail to the others', async () => {
+  const name = await newMember()
+  await using first = await HookedAgent.start(name, join(machine.folder, 'first'))
+  await using second = await HookedAgent.start(name, join(machine.folder, 'second'))
+  const statuses = async () => {
+    const listed = jsonLinesOf(await machine.run(['sessions', '--json', '--profile', name]))
+    return [first, second].map(({ agent }) => {
+      const label = addressOf(agent).split('/')[1]
+      return listed.find((session) => session.label === label).availability
+    })
+  }
+  await first.runHook('working')
+  await expect.poll(statuses).toEqual(['working', 'idle'])
+  await second.runHook('dnd')
+  await expect.poll(statuses).toEqual(['working', 'dnd'])
+  await second.runHook('idle')
+  await first.runHook('idle')
+  await expect.poll(statuses).toEqual(['idle', 'dnd'])
+  for (const text of ['one', 'two', 'three']) {
+    await send(name, text)
+    const { text: read, messageId } = await first.agent.readOne()
+    expect(read).toBe(text)
+    await first.agent.call('settle_message', { messageId })
   }
 })

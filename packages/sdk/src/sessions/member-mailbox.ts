@@ -113,6 +113,10 @@ export class MemberMailbox implements MessageActions {
     return this.#host
   }
 
+  get status(): Status {
+    return this.#status
+  }
+
   start(): void {
     this.#running ??= this.#run()
   }

@@ -428,6 +428,11 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
     this.#incoming.mailbox.takePools(pools)
   }
 
+  /** The status of the session. */
+  get status(): Status {
+    return this.#incoming.mailbox.status
+  }
+
   /**
    * Sets the status of the session. With `dnd`, the session is given only messages of the member that have the priority
    * `now`. The member has the status of its most available session. @throws SealpostError `summary_malformed`

@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join, relative } from 'node:path'
+import { processStartedAt } from '@sealpost/sdk/file-store'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { runHere } from '../../test/cli.ts'
 import { clientNames } from './clients.ts'
@@ -338,7 +339,7 @@ test('at a terminal the command asks, and only yes makes the change', async () =
   expect(Object.keys(await tree())).toEqual(['.config/zed/settings.json'])
 })
 
-test('the line of a hook sets the status, keeps dnd, and never fails', async () => {
+test('the line of a hook sets the status of the server with a common ancestor, and never fails', async () => {
   await install('claude')
   const { hooks } = JSON.parse(await read('.claude/settings.json'))
   const lineOf = (event: string): string => hooks[event][0].hooks[0].command
@@ -351,18 +352,20 @@ test('the line of a hook sets the status, keeps dnd, and never fails', async () 
     expect([status, stdout]).toEqual([0, '{}\n'])
   }
   call('UserPromptSubmit') // the profile does not exist
-  const saved = '.config/sealpost/agent/status.json'
   await put('.config/sealpost/agent/membership.json', JSON.stringify(MEMBERSHIP))
-  call('UserPromptSubmit')
-  expect(JSON.parse(await read(saved))).toEqual({ availability: 'working', summary: '' })
-  await put(saved, JSON.stringify({ availability: 'working', summary: 'on the parser' }))
-  call('PreToolUse')
-  expect(JSON.parse(await read(saved))).toEqual({ availability: 'working', summary: 'on the parser' })
-  call('Stop')
-  expect(JSON.parse(await read(saved))).toEqual({ availability: 'idle', summary: '' })
-  await put(saved, JSON.stringify({ availability: 'dnd', summary: '' }))
-  call('UserPromptSubmit')
-  expect(JSON.parse(await read(saved)).availability).toBe('dnd')
+  call('UserPromptSubmit') // no server runs
+  const agents = '.config/sealpost/agent/agents'
+  const server = `${process.pid}-${await processStartedAt(process.pid)}`
+  await put(`${agents}/4194305-1.json`, JSON.stringify({ pid: 4194305, folder: '/' })) // left by a server that has ended
+  await put(`${agents}/${server}.json`, JSON.stringify({ pid: process.pid, folder: '/' }))
+  for (const [event, availability] of [
+    ['PreToolUse', 'working'],
+    ['Stop', 'idle'],
+  ] as const) {
+    call(event)
+    expect(JSON.parse(await read(`${agents}/${server}.status.json`))).toEqual({ availability, summary: '' })
+  }
+  expect((await readdir(join(home, agents))).sort()).toEqual([`${server}.json`, `${server}.status.json`])
 })
 
 const MEMBERSHIP = { url: 'ws://127.0.0.1:9', brokerKey: '0'.repeat(64), meshId: '0'.repeat(32), name: 'agent' }
