@@ -1,7 +1,10 @@
 /** Tests the console in Chromium, with a mesh that is behind, one that waits and one that is fine. */
 
+import { generateIdentity } from '@sealpost/identity'
 import type { Overview } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
+import { joinAsDevice } from '@sealpost/sdk/join'
+import { usersOf } from '@sealpost/sdk/users'
 import type { MeshId } from '@sealpost/std'
 import { addAdminToken } from '@sealpost/store'
 import { chromiumPath, openBrowser } from '@sealpost/ui/testing'
@@ -278,5 +281,29 @@ test('the page reports an invalid token and an unreachable broker', async () => 
   socket.destroy()
   await world.broker.kill()
   await page.getByRole('alert').filter({ hasText: 'The broker does not respond.' }).waitFor()
+  await page.context().close()
+})
+
+test('the sessions of a member are listed under it', async () => {
+  await using agents = await world.inNewMesh()
+  await world.db.run((sql) => sql`update mesh set name = 'Agents' where mesh_id = ${agents.meshId}::uuid`)
+  for (let no = 0; no < 3; no++) {
+    await using peer = await connect(await agents.enrolAdmin(`agent-${no}`))
+    for (const label of ['b', 'a'])
+      await joinAsDevice({ invite: usersOf(peer).inviteDevice(label), identity: generateIdentity() })
+  }
+  const { page, complaints } = await open(await linkFor('read'))
+  await goTo(page, 'Meshes')
+  await page.getByRole('link', { name: 'Agents' }).click()
+  await page.getByRole('tab', { name: 'Peers' }).click()
+  await page.getByRole('row', { name: 'agent-2' }).waitFor()
+  const names = await page.getByRole('rowheader').locator('bdi').allTextContents()
+  expect(
+    names
+      .join(' ')
+      .match(/agent-\d a b/g)
+      ?.toSorted(),
+  ).toEqual(['agent-0 a b', 'agent-1 a b', 'agent-2 a b'])
+  expect(complaints).toEqual([])
   await page.context().close()
 })

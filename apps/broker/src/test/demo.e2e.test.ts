@@ -1,8 +1,10 @@
 /** Tests the demo in Chromium windows, on a broker that is killed from time to time. */
 import { readFile } from 'node:fs/promises'
-import { createInvite } from '@sealpost/identity'
+import { createInvite, generateIdentity } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
 import { Attachments, attachmentText } from '@sealpost/sdk/attachments'
+import { joinAsDevice } from '@sealpost/sdk/join'
+import { usersOf } from '@sealpost/sdk/users'
 import { chromiumPath, openBrowser, Person } from '@sealpost/ui/testing'
 import type { Browser } from 'playwright-core'
 import { afterAll, afterEach, test as base, beforeAll, beforeEach, expect, vi } from 'vitest'
@@ -92,6 +94,23 @@ test('a message from an SDK peer is unread until it is viewed', async () => {
     expect(message.text()).toBe('three')
     break
   }
+  await expectNoComplaints()
+})
+
+test('the sessions of a member are listed under it, and a message from one opens their list', async () => {
+  await using ada = await connect(admin)
+  const identity = generateIdentity()
+  const place = await joinAsDevice({ invite: usersOf(ada).inviteDevice('laptop-1'), identity })
+  await using session = await connect({ ...place, identity })
+  const bea = await newPerson('bea')
+  const listed = bea.page.getByRole('navigation', { name: 'Members' })
+  await listed.getByText('Devices and sessions (1)').waitFor()
+  expect(await listed.getByText('laptop-1').isVisible()).toBe(false)
+  const { peer } = (await ada.members()).find(({ name }) => name === 'bea')!
+  await session.send(peer, 'from the session')
+  await listed.getByRole('button', { name: 'laptop-1' }).getByText('1 unread').waitFor()
+  await bea.row('laptop-1').click()
+  await bea.page.getByRole('heading', { name: 'ada/laptop-1' }).waitFor()
   await expectNoComplaints()
 })
 

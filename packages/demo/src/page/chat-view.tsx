@@ -2,7 +2,17 @@
 
 import { fingerprint } from '@sealpost/identity'
 import { useEffect, useRef } from 'preact/hooks'
-import { type Chat, type ChatPartner, type LinkStatus, linesWith, nameOf, unreadFrom, unreadInAll } from './chat.ts'
+import {
+  type Chat,
+  type ChatPartner,
+  type Contact,
+  contactsOf,
+  type LinkStatus,
+  linesWith,
+  nameOf,
+  unreadFrom,
+  unreadInAll,
+} from './chat.ts'
 import { Conversation } from './conversation.tsx'
 import { ChevronIcon, CloseIcon, Face, Logo } from './icons.tsx'
 import type { Mailbox } from './mailbox.ts'
@@ -102,9 +112,10 @@ export function PeerList({ chat, mailbox }: ChatParts) {
       <nav aria-label="Members">
         {chat.peers.length === 0 && <p class="hint">There are no other members yet.</p>}
         <ul>
-          {chat.peers.map((entry) => (
-            <li key={entry.peer}>
-              <PeerRow entry={entry} chat={chat} mailbox={mailbox} />
+          {contactsOf(chat).map((contact) => (
+            <li key={contact.user.peer}>
+              <PeerRow entry={contact.user} name={nameOf(chat, contact.user.peer)} chat={chat} mailbox={mailbox} />
+              {contact.devices.length > 0 && <Devices contact={contact} chat={chat} mailbox={mailbox} />}
             </li>
           ))}
         </ul>
@@ -114,7 +125,29 @@ export function PeerList({ chat, mailbox }: ChatParts) {
   )
 }
 
-function PeerRow({ entry: { peer, isMember }, chat, mailbox }: ChatParts & { entry: ChatPartner }) {
+/** The devices and sessions of a user. The list opens if one of them has a new message. */
+function Devices({ contact: { devices }, chat, mailbox }: ChatParts & { contact: Contact }) {
+  const isInUse = devices.some(({ peer }) => chat.open === peer || unreadFrom(chat, peer) > 0)
+  return (
+    <details class="devices" open={isInUse}>
+      <summary>Devices and sessions ({devices.length})</summary>
+      <ul>
+        {devices.map((entry) => (
+          <li key={entry.peer}>
+            <PeerRow entry={entry} name={entry.name.split('/').at(-1)!} chat={chat} mailbox={mailbox} />
+          </li>
+        ))}
+      </ul>
+    </details>
+  )
+}
+
+interface PeerRowParts extends ChatParts {
+  readonly entry: ChatPartner
+  readonly name: string
+}
+
+function PeerRow({ entry: { peer, isMember }, name, chat, mailbox }: PeerRowParts) {
   const unread = unreadFrom(chat, peer)
   const last = linesWith(chat, peer).at(-1)
   return (
@@ -125,9 +158,9 @@ function PeerRow({ entry: { peer, isMember }, chat, mailbox }: ChatParts & { ent
       aria-current={chat.open === peer ? 'true' : undefined}
       onClick={() => mailbox.select(peer)}
     >
-      <Face name={nameOf(chat, peer)} />
+      <Face name={name} />
       <span class="peer-words">
-        <bdi class="peer-name">{nameOf(chat, peer)}</bdi>
+        <bdi class="peer-name">{name}</bdi>
         <bdi class="peer-last">
           {last ? `${last.kind === 'written' ? 'You: ' : ''}${last.text}` : isMember ? '' : 'has left'}
         </bdi>

@@ -3,6 +3,7 @@ import type { EnvelopeId } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import {
   type Chat,
+  contactsOf,
   type Fate,
   linesWith,
   nameOf,
@@ -92,4 +93,16 @@ test('a line is orphaned if no entry of the outbox will bring a reply', () => {
     received(5),
   ]
   expect(orphanedLines(lines.reduce(withLine, empty), new Set([8])).map(({ no }) => no)).toEqual([1, 2])
+})
+
+test('devices and sessions are listed under their user, and without it as contacts of their own', () => {
+  const chat = withMembers(empty, [
+    member(bea, 'bea/laptop'),
+    member(cem, 'bea'),
+    member('44'.repeat(32) as PeerKey, 'bea-2'),
+    member('55'.repeat(32) as PeerKey, 'dan/phone'),
+    member('66'.repeat(32) as PeerKey, ''),
+  ])
+  const listed = contactsOf(chat).map(({ user, devices }) => [user.name, devices.map(({ name }) => name)])
+  expect(listed).toEqual([['', []], ['bea', ['bea/laptop']], ['bea-2', []], ['dan/phone', []]]) // biome-ignore format: one thing
 })

@@ -93,6 +93,23 @@ export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
   return { ...chat, peers: peers.sort(byName), open: isOpenThere ? chat.open : null }
 }
 
+/** A peer with its devices and sessions. */
+export interface Contact {
+  readonly user: ChatPartner
+  readonly devices: readonly ChatPartner[]
+}
+
+/** Puts peers such as `bob/laptop-1` under `bob`. A device of a user that is not listed is a contact of its own. */
+export function contactsOf({ peers }: Chat): Contact[] {
+  const users = new Map(peers.map((peer) => [peer.name, { user: peer, devices: [] as ChatPartner[] }]))
+  return peers.flatMap((peer) => {
+    const owner = peer.name.includes('/') ? users.get(peer.name.split('/', 1)[0]!) : undefined
+    owner?.devices.push(peer)
+    const own = users.get(peer.name)
+    return owner ? [] : [own?.user === peer ? own : { user: peer, devices: [] }]
+  })
+}
+
 /** Returns the line of an earlier message. */
 export function receivedLine(chat: Chat, peer: PeerKey, envelopeId: EnvelopeId): ReceivedLine | undefined {
   const isIt = (line: ChatLine): line is ReceivedLine => line.kind === 'received' && line.envelopeId === envelopeId

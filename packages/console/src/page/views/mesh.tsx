@@ -94,17 +94,33 @@ function Waiting(props: MeshProps) {
   )
 }
 
+/** The most that the broker sends, so that few devices are on another page than their user. */
+const PEERS_SHOWN = '200'
+
+/** A peer, and whether its user is in the row above or further up. */
+interface ListedPeer extends PeerReport {
+  readonly isUnderUser?: boolean
+}
+
+/** Puts the devices and sessions on a page under their users. */
+function underUsers(peers: readonly PeerReport[]): ListedPeer[] {
+  const byUser = new Map<string, ListedPeer[]>(peers.map(({ peerKey }) => [peerKey, []]))
+  const others = peers.filter((peer) => !byUser.get(peer.person ?? '')?.push({ ...peer, isUnderUser: true }))
+  const byName = (a: ListedPeer, b: ListedPeer) => (a.name ?? '').localeCompare(b.name ?? '')
+  return others.flatMap((peer) => [peer, ...byUser.get(peer.peerKey)!.sort(byName)])
+}
+
 function Peers(props: MeshProps) {
   const { api, meshId } = props
   const [pages, setPages] = useState<readonly string[]>([])
   const after = pages.at(-1)
-  const ask = () => api.get<PeerPage>(`/meshes/${meshId}/peers`, { after })
+  const ask = () => api.get<PeerPage>(`/meshes/${meshId}/peers`, { after, limit: PEERS_SHOWN })
   const [asked, again] = useAsked(`peers ${meshId} ${after}`, ask)
   return (
     <Shown asked={asked} isEmpty={({ peers }) => peers.length === 0} empty="This mesh has no members yet.">
       {({ peers, next }) => (
         <>
-          <PeerTable {...props} peers={peers} changed={again} />
+          <PeerTable {...props} peers={underUsers(peers)} changed={again} />
           <Pager pages={pages} turn={setPages} next={next} />
         </>
       )}
@@ -120,7 +136,7 @@ function PeerTable({
   me,
   peers,
   changed,
-}: MeshProps & { peers: readonly PeerReport[]; changed: () => void }) {
+}: MeshProps & { peers: readonly ListedPeer[]; changed: () => void }) {
   const { ask, dialog } = useConfirm()
   const revoke = (peer: PeerReport) =>
     ask({
@@ -133,9 +149,9 @@ function PeerTable({
     <>
       <Table label="Peers" head={PEER_HEAD}>
         {peers.map((peer) => (
-          <tr key={peer.peerKey}>
+          <tr key={peer.peerKey} class={peer.isUnderUser ? 'under-user' : undefined}>
             <th scope="row">
-              <bdi>{named(peer.name, peer.peerKey)}</bdi>{' '}
+              <bdi>{peer.isUnderUser ? labelOf(peer) : named(peer.name, peer.peerKey)}</bdi>{' '}
               <span class="quiet">{peer.kind === 'peer' ? roleOf(peer) : peer.kind}</span>
             </th>
             <td>
@@ -182,6 +198,9 @@ function LastSession({ of: { lastSeen } }: { of: PeerReport }) {
     </div>
   )
 }
+
+/** Returns the last part of the name of a device. */
+const labelOf = ({ name, peerKey }: PeerReport): string => named(name?.split('/').at(-1) ?? null, peerKey)
 
 const roleOf = ({ role }: PeerReport): string => (role === 'admin' ? 'admin' : '')
 
