@@ -91,6 +91,19 @@ export class McpInbox {
     setTimeout(() => this.#forget(messages), this.#readForMs).unref()
   }
 
+  /** Waits until a message arrives, and marks it as read. Returns null if it does not arrive in time. */
+  async takeArriving(
+    reply: Pick<Message, 'sender' | 'envelopeId'>,
+    withinMs: Millis,
+    signal: AbortSignal,
+  ): Promise<UnsettledMessage | null> {
+    const isIt = ({ messageId }: UnsettledMessage) => messageId === idOf(reply)
+    await this.whenUnread(withinMs, signal, isIt)
+    const arrived = this.unread.find(isIt) ?? null
+    if (arrived) this.markRead([arrived])
+    return arrived
+  }
+
   /** Resolves when the message is settled, returned or rejected. */
   whenClosed({ messageId }: UnsettledMessage): Promise<void> {
     return this.#held.get(messageId)?.done.promise ?? Promise.resolve()
@@ -186,7 +199,7 @@ function notSaved(unsaved: readonly UnsettledMessage[]): OperatingError {
   )
 }
 
-const idOf = (message: Message): string => messageIdOf(message, 24)
+const idOf = (message: Pick<Message, 'sender' | 'envelopeId'>): string => messageIdOf(message, 24)
 
 /** The download of a file, which continues between calls, for which clients allow 60 s. */
 interface Download {

@@ -103,7 +103,7 @@ export function bodyForPrograms(message: Pick<Message, 'body'>): { text: string 
  * Returns a message's id in `digits` hex digits. It depends on the sender, because senders choose envelope ids, and stays
  * the same after a redelivery or a restart.
  */
-export const messageIdOf = ({ sender, envelopeId }: Message, digits: number): string =>
+export const messageIdOf = ({ sender, envelopeId }: Pick<Message, 'sender' | 'envelopeId'>, digits: number): string =>
   createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, digits)
 
 /** Returns the variables that `--exec` sets; the body comes on stdin. */

@@ -33,6 +33,7 @@ interface ReplyTerms extends PostParams {
   readonly timeoutMs: number
   /** The folder for the reply's file, as an absolute path. */
   readonly folder?: string
+  readonly thread?: string
 }
 
 interface RequestParams extends ReplyTerms {

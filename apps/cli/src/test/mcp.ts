@@ -27,7 +27,10 @@ interface Structured {
   readonly envelopeId: string
   readonly groups: readonly { readonly id: string; readonly name: string; readonly members: readonly object[] }[]
   readonly answer: (LabelledContent & { readonly messageId: string | null }) | null
-  readonly answers: readonly { readonly answer: LabelledContent | null; readonly code: string | null }[]
+  readonly answers: readonly {
+    readonly answer: (LabelledContent & { readonly messageId: string | null }) | null
+    readonly code: string | null
+  }[]
   readonly outcomes: readonly { readonly code: string | null }[]
   readonly job: LabelledMessage | null
   readonly pools: readonly { readonly name: string; readonly isWorker: boolean }[]

@@ -297,6 +297,23 @@ test('an agent saves the file of a reply before it settles the reply', async () 
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
+test('an agent saves the file of a reply from a group, although another session of its profile is free', async () => {
+  const { name, profile, folder } = await newMember()
+  await using _ = await answering()
+  expect((await machine.run(['group', 'create', `team-of-${name}`, 'alice', ...profile])).code).toBe(0)
+  const listener = machine.start(['listen', '--json', '--files', folder, ...profile])
+  await listener.until('it listens', ({ stderr }) => stderr.includes('listening'))
+  await using agent = await Agent.start(machine, [...profile, '--files', join(folder, 'agent')])
+  const { groups } = (await agent.call('list_groups')).structured
+  const { structured } = await agent.call('request', { to: `@${groups[0]!.id}`, text: 'the plan?' })
+  const { messageId, file } = structured.answers[0]!.answer!
+  expect(file).toMatchObject({ name: 'plan.txt', path: null })
+  expect((await agent.call('save_file', { messageId })).structured.path).toBe(join(folder, 'agent', 'plan.txt'))
+  expect((await agent.call('settle_message', { messageIds: [messageId] })).isError).toBe(false)
+  await listener.interrupt()
+  expect(heardBy(listener)).toEqual([])
+})
+
 test('an agent can settle a message only after saving its file', async () => {
   const { name, profile, folder } = await newMember()
   await send(name, 'the plan', '--file', plan)

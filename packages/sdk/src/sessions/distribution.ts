@@ -183,6 +183,11 @@ export class MailDistribution {
     this.assign(nowMs)
   }
 
+  /** Call when the session expects messages of the thread. */
+  threadTaken(label: string, thread: string): void {
+    this.#noteThread(thread, label)
+  }
+
   poolsChanged(label: string, pools: readonly PoolId[], nowMs: Millis): void {
     const session = this.#sessions.get(label)
     if (session) session.pools = new Set(pools)

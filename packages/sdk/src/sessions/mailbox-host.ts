@@ -287,6 +287,8 @@ export class MailboxHost {
       case 'status':
         this.#distribution.statusChanged(label, frame.status, nowMs)
         return this.#updateStatus()
+      case 'thread':
+        return this.#distribution.threadTaken(label, frame.thread)
       case 'pools':
         return this.#distribution.poolsChanged(label, frame.pools, nowMs)
       default: // a later version sent it

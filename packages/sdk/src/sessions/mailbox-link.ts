@@ -27,6 +27,7 @@ export type SessionFrame =
   | { readonly type: 'extend'; readonly id: MailId; readonly forMs: Millis | null }
   | { readonly type: 'status'; readonly status: Status }
   | { readonly type: 'pools'; readonly pools: readonly PoolId[] }
+  | { readonly type: 'thread'; readonly thread: string }
   /** Asks for the folder of one of these unnamed sessions, of which the host receives the mail. */
   | { readonly type: 'vacate'; readonly names: readonly string[] }
 

@@ -137,6 +137,11 @@ export class MemberMailbox implements MessageActions {
     this.#link?.send({ type: 'pools', pools })
   }
 
+  takeThread(thread: string): void {
+    this.#noteThread(thread)
+    this.#link?.send({ type: 'thread', thread })
+  }
+
   setStatus(status: Status): void {
     this.#status = status
     this.#link?.send({ type: 'status', status })

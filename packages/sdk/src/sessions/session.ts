@@ -428,6 +428,14 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
     this.#incoming.mailbox.takePools(pools)
   }
 
+  /**
+   * Takes the member's later messages of a thread, for example the replies to a request that `memberPeer` sends in it.
+   * @example session.takeThread(thread)
+   */
+  takeThread(thread: string): void {
+    this.#incoming.mailbox.takeThread(thread)
+  }
+
   /** The status of the session. */
   get status(): Status {
     return this.#incoming.mailbox.status
