@@ -11,50 +11,8 @@ import { usersOf } from '@sealpost/sdk/users'
 import type { PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
 import { until } from './process.ts'
+import { SessionProcess } from './session-process.ts'
 import { type Place, temporaryFolder, World } from './world.ts'
-
-const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/session-process.ts')
-
-/** A session in a process of its own. */
-class SessionProcess {
-  readonly #child: Bun.Subprocess<'ignore', 'pipe', 'inherit'>
-  #text = ''
-  readonly #read: Promise<void>
-
-  constructor(...words: string[]) {
-    this.#child = Bun.spawn([process.execPath, PROGRAM, ...words], {
-      stdin: 'ignore',
-      stdout: 'pipe',
-      stderr: 'inherit',
-    })
-    this.#read = this.#collect()
-  }
-
-  /** Returns the events of one kind so far. */
-  told(kind: string): string[] {
-    const lines = this.#text.slice(0, this.#text.lastIndexOf('\n') + 1).split('\n')
-    return lines.flatMap((line) => {
-      const told: Readonly<Record<string, string>> = line === '' ? {} : JSON.parse(line)
-      return told[kind] === undefined ? [] : [told[kind]]
-    })
-  }
-
-  /** Resolves when the process has ended. */
-  get ended(): Promise<unknown> {
-    return this.#child.exited
-  }
-
-  async kill(): Promise<void> {
-    this.#child.kill('SIGKILL')
-    await this.ended
-    await this.#read
-  }
-
-  async #collect(): Promise<void> {
-    const decoder = new TextDecoder()
-    for await (const bytes of this.#child.stdout) this.#text += decoder.decode(bytes, { stream: true })
-  }
-}
 
 /** The profile of a member, in a folder of its own. */
 class SessionProfile implements AsyncDisposable {
@@ -86,7 +44,18 @@ class SessionProfile implements AsyncDisposable {
   }
 
   start(...words: string[]): SessionProcess {
-    const started = new SessionProcess(this.#keyFile, this.folder, ...words)
+    return this.#run('session-process.ts', words)
+  }
+
+  /** Starts a host with a clock of its own. Sessions that start later are not the host. */
+  async startHost(): Promise<SessionProcess> {
+    const host = this.#run('host-process.ts', [])
+    await until('the host has begun', () => host.told('hosts').length > 0)
+    return host
+  }
+
+  #run(program: string, words: readonly string[]): SessionProcess {
+    const started = new SessionProcess(program, this.#keyFile, this.folder, ...words)
     this.started.push(started)
     return started
   }
@@ -265,6 +234,20 @@ test('a session replies itself if the host is an older version', async () => {
   const reply = await sender.request(member, 'question')
   expect([reply.text(), reply.sender]).toEqual(['reply', session.key])
   await until('the queue is empty', isQueueEmpty)
+})
+
+test('a message that a session does not read for 30 s goes to another session', async () => {
+  await using given = await meeting()
+  const { profile, sender, member } = given
+  const mailbox = await profile.startHost()
+  const sessions = [await profile.opened('one', 'reads=never'), await profile.opened('two', 'reads=never')]
+  await sender.send(member, 'stuck')
+  await until('a session has it', () => profile.told('begun').length === 1)
+  const [first, second] = sessions[0]!.told('begun').length === 1 ? sessions : sessions.toReversed()
+  mailbox.advance(30_000)
+  await until('the other session has it', () => second!.told('begun').length === 1)
+  await until('the first session has lost it', () => first!.told('withdrawn').length === 1)
+  expect(profile.told('begun')).toEqual(['stuck', 'stuck'])
 })
 
 test('a named session keeps its address and mail after it was killed, and a second process can not claim its name', async () => {

@@ -54,6 +54,8 @@ export interface MailboxHostOptions {
   readonly begun: (memberPeer: Peer) => Promise<(() => unknown) | undefined>
   /** Called when a session has marked a message as read. */
   readonly read?: (message: Message) => void
+  /** Default: `clockMs`. */
+  readonly now?: () => Millis
 }
 
 /** How long a message waits whose reply was refused. */
@@ -112,6 +114,7 @@ export class MailboxHost {
   /** The member's peer. */
   readonly peer: Peer
   readonly #parts: HostParts
+  readonly #now: () => Millis
   readonly #distribution: MailDistribution
   readonly #links = new Map<string, SessionLink>()
   readonly #sockets = new Set<SessionLink>()
@@ -129,6 +132,7 @@ export class MailboxHost {
 
   constructor(parts: HostParts) {
     this.#parts = parts
+    this.#now = parts.options.now ?? clockMs
     this.peer = parts.peer
     const ports = {
       give: (label: string, id: MailId) => this.#give(label, id),
@@ -136,7 +140,7 @@ export class MailboxHost {
       refuseClaim: (label: string, id: MailId) => this.#send(label, { type: 'lost', id }),
       finish: (id: MailId, outcome: MailOutcome, label: string) => this.#finish(id, outcome, label),
     }
-    this.#distribution = new MailDistribution(ports, parts.awaited, clockMs())
+    this.#distribution = new MailDistribution(ports, parts.awaited, this.#now())
     this.#stores.set(MEMBER, parts.store)
     const { folder, passphrase, openSlotPeer: openPeer } = parts.options
     this.#idleSlots = new IdleSlots({
@@ -145,7 +149,7 @@ export class MailboxHost {
       opened: (name, peer) => this.#receiveFrom(name, peer),
       closed: (name) => this.#forget(name),
       pause: (names) => this.#distribution.pause(names),
-      resume: (names) => this.#distribution.resume(names, clockMs()),
+      resume: (names) => this.#distribution.resume(names, this.#now()),
       isInUse: (name) => this.#distribution.isInUse(name),
     })
   }
@@ -214,7 +218,7 @@ export class MailboxHost {
   #joined(link: SessionLink, report: Extract<SessionFrame, { type: 'hello' }>): void {
     this.#links.set(report.label, link)
     link.send({ type: 'welcome', version: LINK_VERSION })
-    this.#distribution.joined(report, clockMs())
+    this.#distribution.joined(report, this.#now())
     this.#confirmStored()
     this.#updateStatus()
     this.#giveWay()
@@ -234,8 +238,8 @@ export class MailboxHost {
 
   /** Gives up a slot, once it is known which messages the sessions hold. */
   async #vacate(link: SessionLink, names: readonly string[]): Promise<void> {
-    const lateMs = clockMs() + REPORTS_WITHIN_MS
-    const isIncomplete = () => this.#distribution.awaited.length > 0 && clockMs() < lateMs
+    const lateMs = this.#now() + REPORTS_WITHIN_MS
+    const isIncomplete = () => this.#distribution.awaited.length > 0 && this.#now() < lateMs
     while (isIncomplete() && !this.#isStopping) await delay(REPORTS_EVERY_MS)
     if (this.#isStopping || isIncomplete()) return link.end()
     link.send({ type: 'vacated', name: await this.#idleSlots.vacate(names) })
@@ -265,12 +269,12 @@ export class MailboxHost {
     this.#links.delete(label)
     this.#leavingUntilTick = this.#ticks + LEAVING_TICKS // it unlocks its folder soon
     if (this.#isStopping) return
-    this.#distribution.left(label, clockMs())
+    this.#distribution.left(label, this.#now())
     this.#updateStatus()
   }
 
   #received(label: string, frame: SessionFrame): void {
-    const nowMs = clockMs()
+    const nowMs = this.#now()
     switch (frame.type) {
       case 'read':
         if (frame.isMarked) this.#markedRead(frame.id)
@@ -304,7 +308,7 @@ export class MailboxHost {
     const { sender, envelopeId, thread, priority, pool } = arrived.message
     const id: MailId = `${mailbox}/${sender} ${envelopeId}`
     this.#messages.set(id, arrived)
-    this.#distribution.arrived({ id, thread, priority, pool: pool?.id ?? null }, clockMs())
+    this.#distribution.arrived({ id, thread, priority, pool: pool?.id ?? null }, this.#now())
   }
 
   #give(label: string, id: MailId): void {
@@ -354,7 +358,7 @@ export class MailboxHost {
     const { awaited } = this.#distribution
     for (const name of awaited) if (!(await isLinked(this.#parts.options.folder, name))) this.#left(name)
     if (this.#isStopping) return
-    this.#distribution.tick(clockMs())
+    this.#distribution.tick(this.#now())
     this.#giveWay()
     if (this.#isScanDue()) void this.#idleSlots.scan().catch(() => undefined) // the folder may have been removed
     this.#timer = setTimeout(() => void this.#tick(), awaited.length > 0 ? REPORTS_EVERY_MS : TICK_EVERY_MS)

@@ -4,8 +4,8 @@
  *     bun session-process.ts KEY-FILE FOLDER [NAME] [SETTING=VALUE...]
  *
  * The handler settles each message after some turns of the event loop. It never ends for the text `stuck`. It replies to
- * a text that begins with `ask`. The settings are `credit`, `version` (the version of the link that the host reports) and
- * `dies`, which kills the host that receives a reply: `unstored` before it stores the reply, `unconfirmed` before it
+ * a text that begins with `ask`. The settings are `credit`, `version` (the version of the link that the host reports),
+ * `reads=never` (the session marks no message as read) and `dies`, which kills the host that receives a reply: `unstored` before it stores the reply, `unconfirmed` before it
  * confirms that.
  */
 import { writeSync } from 'node:fs'
@@ -20,6 +20,7 @@ export type SessionTold =
   | { readonly key: string }
   | { readonly hosts: string }
   | { readonly begun: string }
+  | { readonly withdrawn: string }
   /** The outcome of the message is stored. */
   | { readonly stored: string }
 
@@ -73,6 +74,8 @@ const session = await openSession({
     credit: Number(setting('credit') ?? 4),
   },
   ...(as !== undefined && { as }),
+  ...(setting('reads') === 'never' && { readWhen: 'marked' }),
+  onWithdrawn: (message) => tell({ withdrawn: message.text() }),
   onHost: () => {
     tell({ hosts: folder })
     return undefined
