@@ -9,7 +9,7 @@ import { join as joinPath } from 'node:path'
 import { createInterface } from 'node:readline'
 import { generateMesh, identityOf } from '@sealpost/harness/members/mesh'
 import { wholeNumber } from '@sealpost/harness/programs/command'
-import { atRate, waitUntil } from '@sealpost/harness/programs/pace'
+import { atRate, step, waitUntil } from '@sealpost/harness/programs/pace'
 import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
 import { count } from '@sealpost/harness/report/text'
 import { connect, type Peer } from '@sealpost/sdk'
@@ -44,6 +44,8 @@ const PAUSE_MS_MAX = 2_000
 /** A process that is killed within this time may not have settled what it has shown. */
 const UNSETTLED_MS = 5_000
 const ARRIVED_WITHIN_MS = 180_000
+/** A machine that is busy with 20 processes needs seconds to start another one. */
+const STEP_WITHIN_MS = 60_000
 
 export const sessionsDrill: Drill<SessionsOptions> = {
   name: 'sessions',
@@ -71,9 +73,9 @@ export const sessionsDrill: Drill<SessionsOptions> = {
 export async function drillSessions(options: SessionsOptions, teardown: Teardown): Promise<SessionsResult> {
   const machine = await Machine.open(teardown)
   const names = Array.from({ length: options.members }, (_, n) => `member-${n + 1}`)
-  for (const name of names) await machine.join(name)
-  const sender = await machine.sender()
-  const keys = await machine.keysOf(sender, names)
+  for (const name of names) await within(`${name} joins`, machine.join(name))
+  const sender = await within('the sender connects', machine.sender())
+  const keys = await within('the sender reads the members', machine.keysOf(sender, names))
   const log = new MessageLog()
   const seats = names.flatMap((name) =>
     Array.from(
@@ -83,19 +85,22 @@ export async function drillSessions(options: SessionsOptions, teardown: Teardown
   )
   await Promise.all(seats.map((seat) => seat.start()))
   let isOver = false
-  const killing = killAtRandom(seats, () => isOver)
-  const refused = await sendAll(sender, { ...options, keys, log })
-  isOver = true
-  const kills = await killing
+  const sending = sendAll(sender, { ...options, keys, log }).finally(() => {
+    isOver = true
+  })
+  const [refused, kills] = await Promise.all([sending, killAtRandom(seats, () => isOver)])
   await waitUntil('every message has arrived', () => log.missing.length === 0, ARRIVED_WITHIN_MS).catch(() => undefined)
-  const unknownAccepted = await machine.sendToUnknown(names)
+  const unknownAccepted = await within('sends to unknown names are refused', machine.sendToUnknown(names))
   await Promise.all(seats.map((seat) => seat.stop()))
   return { sent: log.sent.size, refused, lost: log.missing.length, ...log.repetitions, kills, unknownAccepted }
 }
 
+const within = <T>(name: string, done: Promise<T>): Promise<T> => step(name, done, STEP_WITHIN_MS)
+
 /** Runs `sealpost` with a broker of its own and profiles in a temporary folder. */
 class Machine {
   readonly #env: Record<string, string>
+  readonly #running = new Set<ChildProcess>()
 
   private constructor(folder: string) {
     this.#env = {
@@ -116,12 +121,22 @@ class Machine {
       await ended
     }
     teardown.add({ end, kill: () => up.kill('SIGKILL') })
-    await once(createInterface(up.stdout!), 'line')
+    const killAll = () => machine.#killAll(up)
+    teardown.add({ end: async () => killAll(), kill: killAll })
+    await within('the broker starts', once(createInterface(up.stdout!), 'line'))
     return machine
   }
 
   start(words: readonly string[]): ChildProcess {
-    return spawn(process.execPath, [CLI, ...words], { env: this.#env, stdio: ['ignore', 'pipe', 'pipe'] })
+    const child = spawn(process.execPath, [CLI, ...words], { env: this.#env, stdio: ['ignore', 'pipe', 'pipe'] })
+    this.#running.add(child)
+    child.once('exit', () => this.#running.delete(child))
+    return child
+  }
+
+  /** Kills what a failed step has left, except for the broker. */
+  #killAll(broker: ChildProcess): void {
+    for (const child of this.#running) if (child !== broker) child.kill('SIGKILL')
   }
 
   async run(words: readonly string[]): Promise<{ code: number | null; stdout: string }> {
@@ -188,10 +203,11 @@ class Seat {
     const shown = createInterface(child.stdout!)
     shown.on('line', (line) => this.#log.shown(JSON.parse(line).text, child))
     child.once('exit', (_, signal) => signal === 'SIGKILL' && this.#log.killed(child))
-    await new Promise<void>((resolve) => {
+    const listens = new Promise<void>((resolve) => {
       createInterface(child.stderr!).on('line', (line) => line.startsWith('listening') && resolve())
       child.once('exit', () => resolve())
     })
+    await within(`process ${child.pid} of ${this.#label} listens`, listens)
   }
 
   async stop(signal: 'SIGINT' | 'SIGKILL' = 'SIGINT'): Promise<void> {
@@ -199,7 +215,12 @@ class Seat {
     if (child.exitCode !== null || child.signalCode !== null) return
     const closed = once(child, 'close')
     child.kill(signal)
-    await closed
+    await within(`process ${child.pid} of ${this.#label} ends after ${signal}`, closed)
+  }
+
+  get #label(): string {
+    const { name, as } = this.#terms
+    return as === null ? name : `${name}/${as}`
   }
 }
 
@@ -235,10 +256,11 @@ async function sendAll(sender: Peer, { sends, minutes, keys, log }: Sending): Pr
     const to = turn % 2 ? member : own[Math.floor(Math.random() * own.length)]!.key
     const thread = (Math.floor(turn / THREAD_LENGTH) + 1).toString(16).padStart(32, '0')
     log.sent.add(String(turn))
-    await sender.send(to, String(turn), { thread }).catch(() => {
+    const stored = sender.send(to, String(turn), { thread }).catch(() => {
       log.sent.delete(String(turn))
       refused += 1
     })
+    await within(`message ${turn} is stored`, stored)
   })
   return refused
 }

@@ -36,6 +36,22 @@ export async function atRate(
   return acts.length
 }
 
+/**
+ * Settles like the promise of a step, but rejects if it takes too long, so that a step that hangs is named.
+ * @throws OperatingError `step_timed_out`
+ */
+export async function step<T>(name: string, done: Promise<T>, withinMs = WITHIN_MS): Promise<T> {
+  const late = Promise.withResolvers<never>()
+  const timedOut = () =>
+    late.reject(new OperatingError('step_timed_out', `The step did not end within ${withinMs / 1000} s: ${name}.`))
+  const timer = setTimeout(timedOut, withinMs)
+  try {
+    return await Promise.race([done, late.promise])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
 const LOOK_MS: Millis = 20
 const WITHIN_MS: Millis = 120_000
 
