@@ -82,6 +82,7 @@ class PreparedSends {
   #isWanted = false
   #isStopped = false
   #forgotAtMs = Number.NEGATIVE_INFINITY
+  /** Whether the last round failed. */
   #hasFailed = false
 
   constructor({ DEDUPE_MS }: Config, signal: PreparedSignal, parts: Parts) {
@@ -105,7 +106,7 @@ class PreparedSends {
     this.#running = this.#run().then((pauseMs) => {
       this.#running = null
       if (this.#isStopped) return
-      if (this.#isWanted && pauseMs !== FAILED_MS) return this.#look()
+      if (this.#isWanted && !this.#hasFailed) return this.#look()
       this.#timer = setTimeout(() => this.#look(), pauseMs)
       this.#timer.unref()
     })

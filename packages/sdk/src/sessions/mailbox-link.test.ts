@@ -135,5 +135,6 @@ test('a message is the same on both sides of a link', () => {
   message.isRedriven = true
   const copy = messageOf(JSON.parse(JSON.stringify(fieldsOf(message))), actions)
   expect(fieldsOf(copy)).toEqual(fieldsOf(message))
+  expect(copy.note).toEqual(message.note)
   expect(copy).toMatchObject({ thread: hex('b', 32), hops: 3, isRequest: true, toUser: hex('c'), body: message.body })
 })

@@ -92,19 +92,10 @@ export interface MailFields {
 }
 
 export function fieldsOf(message: Message): MailFields {
-  const { thread, inReplyTo, attachment, isRequest, isError, toUser, hops, noAutoReply, receipts } = message
   const { sender, user, deviceLabel, envelopeId, priority, attempt, isRedriven, group, pool, stream } = message
-  const { enqueuedAtMs, receivedAtMs, sentAtMs, bodyId } = message
-  const note: Note = {
-    ...(thread !== null && { thread }),
-    ...(inReplyTo !== null && { inReplyTo }),
-    ...(attachment !== null && { attachment }),
-    ...(isRequest && { isRequest }),
-    ...(isError && { isError }),
-    ...(toUser !== null && { user: toUser }),
-  }
+  const { enqueuedAtMs, receivedAtMs, sentAtMs, bodyId, note, hops, noAutoReply, receipts } = message
   return {
-    ...{ sender, user, deviceLabel, envelopeId, priority, attempt, isRedriven, group, pool, note },
+    ...{ sender, user, deviceLabel, envelopeId, priority, attempt, isRedriven, group, pool, note: note ?? {} },
     ...{ enqueuedAtMs, receivedAtMs, sentAtMs, bodyId },
     place: stream && { streamId: stream.streamId, seq: stream.seq },
     body: Buffer.from(message.body).toString('base64'),
