@@ -313,6 +313,27 @@ export type DeadLetterReport = z.output<typeof DeadLetterReport>
 export const DeadLetters = z.object({ deadLetters: z.array(DeadLetterReport) })
 export type DeadLetters = z.output<typeof DeadLetters>
 
+export const PreparedSendReport = z.object({
+  id: z.int(),
+  meshId: z.string(),
+  envelopeId: z.string(),
+  sender: z.string(),
+  senderName: z.string().nullable(),
+  recipient: z.string(),
+  recipientName: z.string().nullable(),
+  priority: z.enum(['now', 'next', 'low']),
+  status: z.enum(['queued', 'stored', 'refused', 'in_doubt']),
+  code: z.string().nullable().describe('why it is refused, in doubt or, after an attempt, still queued'),
+  attempts: z.int(),
+  queuedAtMs: instantMs,
+  expiresAtMs: instantMs,
+  decidedAtMs: instantMs.nullable(),
+})
+export type PreparedSendReport = z.output<typeof PreparedSendReport>
+
+export const PreparedSends = z.object({ preparedSends: z.array(PreparedSendReport) })
+export type PreparedSends = z.output<typeof PreparedSends>
+
 const DEAD_LETTER_IDS_MAX = 1000
 
 /** Selects dead letters by ids, or by all other fields. */

@@ -70,8 +70,20 @@ test('a token has the rights of its scope, in its mesh', async () => {
   const other = await world.mesh()
   const ofOne = await as({ meshId: world.meshId })
   expect((await ofOne.get(`/meshes/${world.meshId}`)).status).toBe(200)
+  await world.db.run(
+    (
+      sql,
+    ) => sql`insert into prepared_send (mesh_id, sender, recipient, priority, envelope_id, expires_at, status, code, decided_at)
+      select m.mesh_id, '', '', 1, gen_random_uuid(), now(), 'refused', 'expired', now()
+      from unnest(${`{${world.meshId},${other}}`}::uuid[]) as m (mesh_id)`,
+  )
+  const meshesOf = async (of: typeof ofOne) =>
+    (await of.get('/prepared-sends')).body.preparedSends.map(({ meshId }: { meshId: string }) => meshId).sort()
+  expect(await meshesOf(ofOne)).toEqual([world.meshId])
+  expect(await meshesOf(reader)).toEqual([world.meshId, other].sort())
   expect((await ofOne.get('/dead-letters')).status).toBe(200)
-  for (const path of ['/overview', '/meshes', `/meshes/${other}`, `/dead-letters?meshId=${other}`])
+  const elsewhere = ['/dead-letters', '/prepared-sends'].map((path) => `${path}?meshId=${other}`)
+  for (const path of ['/overview', '/meshes', `/meshes/${other}`, ...elsewhere])
     expect((await ofOne.get(path)).status, path).toBe(403)
 })
 

@@ -281,6 +281,10 @@ function addDeadLetters(app: Api, { db, views }: AdminParts): void {
     const { limit, ...filter } = c.req.valid('query')
     return c.json(await views.deadLetters(filterOf(filter, c.var.holder), limit), 200)
   })
+  app.openapi(routes.preparedSends, async (c) => {
+    const { meshId, ...filter } = c.req.valid('query')
+    return c.json(await views.preparedSends({ ...filter, meshId: meshFor(c.var.holder, meshId) }), 200)
+  })
   app.openapi(routes.redrive, async (c) => {
     const { ttlSeconds, ...chosen } = c.req.valid('json')
     const operator = c.var.holder.name
@@ -321,7 +325,7 @@ const meshOf = ({ meshId }: { meshId: string }): MeshId => meshId as MeshId
 const honoPath = (path: string): string => path.replaceAll(/\{(\w+)\}/g, ':$1')
 
 /** Routes on which a token for one mesh sees only that mesh. */
-const OF_OWN_MESH = /^\/(?:dead-letters|audit|me)(?:\/|$)/
+const OF_OWN_MESH = /^\/(?:dead-letters|prepared-sends|audit|me)(?:\/|$)/
 
 function admit({ auth }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandler<Env> {
   return async (c, next) => {

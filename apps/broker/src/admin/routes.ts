@@ -144,6 +144,16 @@ export const deadLetters = get('/dead-letters', 'List deliveries that left their
     'query_malformed',
   ),
 })
+export const preparedSends = get('/prepared-sends', 'List the messages that applications stored with sealpost.send', {
+  request: {
+    query: z.strictObject({
+      meshId: hex(16).optional(),
+      status: shapes.PreparedSendReport.shape.status.optional(),
+      limit: limit(100, 1000),
+    }),
+  },
+  responses: ok('PreparedSends', shapes.PreparedSends, 'Latest first, without content, for a day after the decision. Without `status`, all except the stored ones.', 'query_malformed'), // biome-ignore format: one thing
+})
 export const redrive = post('/dead-letters/redrive', 'Redrive dead letters to the end of their queues', {
   request: { body: body(named('Redrive', shapes.Redrive)) },
   responses: ok('Redriven', shapes.RedriveReport, 'The number of redriven dead letters, and the reason for each one that was not redriven.', 'body_malformed'), // biome-ignore format: one thing
@@ -163,7 +173,7 @@ export const audit = get('/audit', 'List changes by operators, latest first', {
   responses: ok('Audit', shapes.Audit, 'Only the owner of the database can delete an entry.', 'query_malformed'), // biome-ignore format: one thing
 })
 
-export const readRoutes = [me, shards, overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, kept, quotas, deadLetters, audit] // biome-ignore format: one thing
+export const readRoutes = [me, shards, overview, history, live, database, meshes, mesh, peers, waiting, groups, invites, kept, quotas, deadLetters, preparedSends, audit] // biome-ignore format: one thing
 export const changeRoutes = [revokePeer, revokeInvite, redrive, purge]
 export const adminApiRoutes = [...readRoutes, ...changeRoutes]
 

@@ -11,6 +11,7 @@ import { examples, type RunAction, type Shell } from '../shell.ts'
 import { callAdmin, findAdminAccess, formatAge, formatMillis, nameOrFingerprint, tokenCommand } from './admin-api.ts'
 import { createMeshCommand, inviteAdminCommand } from './admin-mesh.ts'
 import { adminDeadCommand } from './dead-letters.ts'
+import { preparedCommand } from './prepared-sends.ts'
 
 export function adminCommand(run: RunAction): Command {
   const admin = new Command('admin')
@@ -29,6 +30,7 @@ ${examples('sealpost admin overview', 'sealpost admin console', 'sealpost admin 
     quotasCommand(run),
     ...changeCommands(run),
     adminDeadCommand(run),
+    preparedCommand(run),
     tokenCommand(run),
   ])
     admin.addCommand(command)

@@ -2,16 +2,19 @@
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { AS_ALICE, jsonOf, letIn, Machine, ownerUrl, startUp } from './cli.ts'
+import { AS_ALICE, jsonLinesOf, jsonOf, letIn, Machine, ownerUrl, startUp } from './cli.ts'
 
 const EXAMPLE = join(import.meta.dirname, '../../../../docs/examples/order.sql')
 
 let machine: Machine
 let databaseUrl: string
+let folder: string
 
 beforeAll(async () => {
   machine = await Machine.make()
-  databaseUrl = await ownerUrl(await startUp(machine, AS_ALICE))
+  const up = await startUp(machine, AS_ALICE)
+  databaseUrl = await ownerUrl(up)
+  folder = up.facts.folder
   await letIn(machine, 'bob')
 })
 afterAll(() => machine[Symbol.asyncDispose]())
@@ -32,6 +35,36 @@ test('a transaction sends what `prepare` printed, unless it rolls back', async (
     code: 2,
     stderr: expect.stringContaining('at most 1d'),
   })
+})
+
+test('an operator sees what was refused or waits, with the reason', async () => {
+  const { url, token } = await Bun.file(join(folder, 'admin.json')).json()
+  const env = { SEALPOST_ADMIN_URL: url, SEALPOST_ADMIN_TOKEN: token }
+  const list = (...words: string[]) => machine.run(['admin', 'prepared', ...words], { env })
+  const { request } = jsonOf(await machine.run(['prepare', 'bob', 'forged', '--json']))
+  const forged = request.replace(/..$/, (end: string) => (end === '00' ? '01' : '00'))
+  const { envelopeId, request: waits } = jsonOf(await machine.run(['prepare', 'bob', 'waits', '--json']))
+  const db = await openDatabase(databaseUrl, { connections: 1 })
+  await db.run((sql) => sql.unsafe(`select sealpost.send('${forged}')`).simple())
+  await expect
+    .poll(async () => jsonLinesOf(await list('--json')))
+    .toMatchObject([{ senderName: 'alice', recipientName: 'bob', status: 'refused', code: 'signature_invalid' }])
+  const listed = await list('--status', 'refused')
+  expect(listed.stdout).toContain('the request is not signed by its sender')
+  // The broker has no more attempts within an hour.
+  await db.run((sql) =>
+    sql
+      .unsafe(`begin; select sealpost.send('${waits}');
+      update prepared_send set due_at = now() + interval '1 hour', code = 'rate_limited' where status = 'queued'; commit`)
+      .simple(),
+  )
+  const queued = jsonLinesOf(await list('--status', 'queued', '--json'))
+  expect(queued).toMatchObject([{ envelopeId, status: 'queued', code: 'rate_limited', decidedAtMs: null }])
+  expect(JSON.stringify(queued)).not.toContain('waits')
+  expect(jsonLinesOf(await list('--mesh', '01'.repeat(16), '--json'))).toEqual([])
+  expect((await list('--status', 'lost')).code).toBe(2)
+  await db.run((sql) => sql`delete from prepared_send where status = 'queued'`) // it would hold up its lane
+  await db.close()
 })
 
 const psql = Bun.which('psql')

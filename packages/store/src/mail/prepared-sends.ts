@@ -1,6 +1,7 @@
 /** Leases prepared sends to a broker, and stores its decisions. `sealpost.send` creates the rows. */
 import { arrayLiteral, type Database } from '@sealpost/pg'
-import type { Millis } from '@sealpost/std'
+import type { EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import { withUnicodeNames } from '../members/membership.ts'
 
 /** The channel on which `sealpost.send` notifies brokers when its transaction commits. */
 export const PREPARED_CHANNEL = 'sealpost_prepared'
@@ -78,6 +79,57 @@ export async function readPreparedBacklog(db: Database): Promise<PreparedBacklog
       from prepared_send where status = 'queued'`,
   )
   return row!
+}
+
+export interface PreparedSendView {
+  readonly id: number
+  readonly meshId: MeshId
+  readonly envelopeId: EnvelopeId
+  readonly sender: PeerKey
+  readonly senderName: string | null
+  readonly recipient: PeerKey
+  readonly recipientName: string | null
+  /** 0 `now`, 1 `next`, 2 `low` */
+  readonly priority: number
+  readonly status: (typeof PREPARED_STATUSES)[number]
+  /** Why the send is refused, in doubt or, after an attempt, still queued. */
+  readonly code: string | null
+  readonly attempts: number
+  readonly queuedAtMs: Millis
+  readonly expiresAtMs: Millis
+  readonly decidedAtMs: Millis | null
+}
+
+export const PREPARED_STATUSES = ['queued', 'stored', 'refused', 'in_doubt'] as const
+
+export interface PreparedFilter {
+  readonly meshId?: MeshId | undefined
+  /** Default: all except `stored`. */
+  readonly status?: (typeof PREPARED_STATUSES)[number] | undefined
+  readonly limit: number
+}
+
+/** Lists prepared sends for operators, newest first, without their contents. */
+export async function listPreparedSends(
+  db: Database,
+  { meshId, status, limit }: PreparedFilter,
+): Promise<PreparedSendView[]> {
+  const rows = await db.run(
+    (sql) => sql<PreparedSendView[]>`
+      select p.id, replace(p.mesh_id::text, '-', '') as "meshId", replace(p.envelope_id::text, '-', '') as "envelopeId",
+        encode(p.sender, 'hex') as sender, s.name as "senderName", encode(p.recipient, 'hex') as recipient,
+        r.name as "recipientName", p.priority, p.status, p.code, p.attempts,
+        floor(extract(epoch from p.queued_at) * 1000)::float8 as "queuedAtMs",
+        floor(extract(epoch from p.expires_at) * 1000)::float8 as "expiresAtMs",
+        floor(extract(epoch from p.decided_at) * 1000)::float8 as "decidedAtMs"
+      from prepared_send p
+      left join member s on s.mesh_id = p.mesh_id and s.peer_key = p.sender
+      left join member r on r.mesh_id = p.mesh_id and r.peer_key = p.recipient
+      where (${meshId ?? null}::uuid is null or p.mesh_id = ${meshId ?? null}::uuid)
+        and (p.status = ${status ?? null}::text or ${status ?? null}::text is null and p.status <> 'stored')
+      order by p.id desc limit ${limit}::int`,
+  )
+  return withUnicodeNames([...rows])
 }
 
 /** The number of decided rows of which the status is kept. */

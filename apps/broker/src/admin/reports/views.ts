@@ -11,6 +11,7 @@ import type {
   Overview,
   PeerPage,
   PeerReport,
+  PreparedSends,
   Problem,
   Shards,
   StorageReport,
@@ -31,11 +32,13 @@ import {
   listMeshes,
   listPeers,
   listPins,
+  listPreparedSends,
   listShards,
   listSpaceViews,
   MEMBERS_COUNTED_MAX,
   type MeshEntry,
   type PeerEntry,
+  type PreparedFilter,
 } from '@sealpost/store'
 import type { VersionFacts } from '../../server/server.ts'
 import type { BrokerSamples } from '../routes.ts'
@@ -173,6 +176,11 @@ export class Views {
   async deadLetters(filter: DeadLetterFilter, limit: number): Promise<DeadLetters> {
     const found = await listDeadLetters(this.parts.db, filter, limit)
     return { deadLetters: found.map((letter) => ({ ...letter, priority: PRIORITIES[letter.priority]! })) }
+  }
+
+  async preparedSends(filter: PreparedFilter): Promise<PreparedSends> {
+    const found = await listPreparedSends(this.parts.db, filter)
+    return { preparedSends: found.map((send) => ({ ...send, priority: PRIORITIES[send.priority]! })) }
   }
 
   async audit(page: Parameters<typeof listAudit>[1]): Promise<Audit> {
