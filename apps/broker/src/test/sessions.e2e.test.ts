@@ -1,5 +1,5 @@
 /** Tests the sessions of a member, which share its mailbox. */
-import { rm } from 'node:fs/promises'
+import { cp, mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createDeviceInvite } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
@@ -390,14 +390,39 @@ test('two profiles of one member have different sessions, and a label of the oth
   expect((await other.open()).label).toBe('laptop-2')
 })
 
-test('when a member is revoked, all of its sessions end with revoked, and no other can be opened', async () => {
+test('a session with an expired, foreign or copied certificate ends with a code, and its member loses no mail', async () => {
+  await using given = await meeting()
+  const { world, profile, sender, member } = given
+  await (await profile.open({ as: 'old' })).close()
+  await world.db.run(
+    (sql) => sql`update member set vouched_until = now() - interval '1 second'
+      where mesh_id = ${world.meshId}::uuid and name like '%/old'`,
+  )
+  const expired = await profile.open({ as: 'old' })
+  await sender.send(member, 'kept')
+  expect(await expired.closed).toMatchObject({ code: 'revoked' })
+  await using stranger = await SessionProfile.in(world, { ...profile.place, identity: generateIdentity() })
+  expect(await codeOf(stranger.open())).toBe('invite_refused')
+  const original = await profile.open({ as: 'api' })
+  const heard: string[] = []
+  original.onMessage((message) => void heard.push(message.text()))
+  await until('the message has arrived', () => heard.length === 1)
+  await using thief = await SessionProfile.in(world, profile.place)
+  const folder = (of: SessionProfile) => join(of.folder, 'sessions', 'api')
+  await mkdir(folder(thief), { recursive: true })
+  for (const name of ['key.json', 'session.json']) await cp(join(folder(profile), name), join(folder(thief), name))
+  await thief.open({ as: 'api' })
+  expect(await original.closed).toMatchObject({ code: 'superseded' })
+})
+
+test('when a member is revoked, all of its 20 sessions end with revoked, and no other can be opened', async () => {
   await using given = await meeting()
   const { world, profile, member } = given
-  const sessions = await Promise.all(Array.from({ length: 5 }, () => profile.open()))
+  const sessions = await Promise.all(Array.from({ length: 20 }, () => profile.open()))
   const admin = world.closing(await connect(await world.enrolAdmin('admin')))
   await admin.revokeMember(member)
   const ends = await Promise.all(sessions.map(({ closed }) => closed))
-  expect(ends.map((error) => error?.code)).toEqual(Array(5).fill('revoked'))
+  expect(ends.map((error) => error?.code)).toEqual(Array(20).fill('revoked'))
   expect(await codeOf(profile.open())).toBe('invite_refused')
 })
 

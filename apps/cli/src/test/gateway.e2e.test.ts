@@ -88,6 +88,7 @@ test('a program sends, once per idempotency key, also if the gateway is killed i
 
 test('each bad call gets a status, a code and a sentence', async () => {
   const { name, url } = await startGateway()
+  const others = await tokenOf('bob')
   const token = await tokenOf(name, '--to', 'bob')
   const message = { to: 'bob', text: 'x' }
   const outcome = async (...given: Parameters<typeof call>) => {
@@ -98,12 +99,14 @@ test('each bad call gets a status, a code and a sentence', async () => {
   const messages = `${url}/v1/messages`
   expect(await outcome(messages, null, message)).toEqual([401, 'token_invalid'])
   expect(await outcome(messages, 'wrong', message)).toEqual([401, 'token_invalid'])
+  expect(await outcome(messages, others, message)).toEqual([401, 'token_invalid'])
   expect(await outcome(messages, token, { ...message, to: 'alice' })).toEqual([403, 'recipient_not_allowed'])
   expect(await outcome(messages, token, { ...message, to: 'nobody' })).toEqual([404, 'name_unknown'])
   expect(await outcome(messages, token, { to: 'bob' })).toEqual([400, 'request_malformed'])
   expect(await outcome(messages, token, { ...message, surprise: 1 })).toEqual([400, 'request_malformed'])
   expect(await outcome(messages, token, { to: 'bob', text: 'x'.repeat(70_000) })).toEqual([413, 'body_too_large'])
   expect(await outcome(messages, token, { to: 'bob', text: 'x'.repeat(200_000) })).toEqual([413, 'body_too_large'])
+  expect(await outcome(messages, token, { to: 'bob', text: 'x'.repeat(10 * 2 ** 20) })).toEqual([413, 'body_too_large'])
   expect(await outcome(messages, token)).toEqual([403, 'receiving_not_allowed'])
   expect(await outcome(`${messages}/${'0'.repeat(32)}/settle`, token, {})).toEqual([403, 'receiving_not_allowed'])
   expect(await outcome(messages, token, message, { origin: 'https://example.com' })).toEqual([403, 'origin_refused'])

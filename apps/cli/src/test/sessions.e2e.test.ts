@@ -93,6 +93,20 @@ test('a named session keeps its mail while it is away, and a second process that
   await again.until('its mail came', (self) => textsOf(self).includes('while it was away'))
 })
 
+test('of processes that claim a named session at once, one gets it, and the mail waits for that one', async () => {
+  const name = await newMember()
+  await (await listening(name, '--as', 'inbox')).interrupt()
+  await send(`${name}/inbox`, 'waits')
+  const claims = ['inbox', 'Inbox', 'INBOX'].map((label) =>
+    machine.start(['listen', '--json', '--profile', name, '--as', label]),
+  )
+  await expect.poll(() => claims.filter(({ isOver }) => isOver).length).toBe(2)
+  const [winner, ...others] = claims.toSorted((a, b) => Number(a.isOver) - Number(b.isOver))
+  for (const other of others) expect(failureOf(await other.ended())).toEqual([5, 'session_in_use'])
+  await winner!.until('it has the mail', (self) => textsOf(self).includes('waits'))
+  await winner!.interrupt()
+})
+
 test('sessions are listed and ended, and a label that was ended can be used again', async () => {
   const name = await newMember()
   const running = await listening(name, '--as', 'builds')
