@@ -53,7 +53,7 @@ const BROKER: Grants = {
   attachment_chunk: 'select, insert, delete',
   admin_token: 'select, update (last_used_at)',
   admin_audit: 'select, insert',
-  cluster: 'select',
+  cluster: 'select, update (prepared_polled_until)',
   shard: 'select, insert, update, delete',
   mesh_pin: 'select',
   prepared_send: 'select, delete, update (due_at, attempts, doubt_since, status, code, decided_at, request)',

@@ -8,12 +8,14 @@ import type { WatchedChannel } from '@sealpost/bus/postgres'
 import type { Driver } from '@sealpost/driver'
 import { type PreparedSend, readPreparedSend } from '@sealpost/identity'
 import { NativeSignatures } from '@sealpost/identity/native-signatures'
-import type { Database } from '@sealpost/pg'
+import { type Database, DatabaseError } from '@sealpost/pg'
 import { type FrameOf, PRIORITIES, readMarking, refusal, type SendTerms } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
 import { type Millis, OperatingError } from '@sealpost/std'
 import {
+  announcePreparedPolling,
   decidePreparedSends,
+  endPreparedPolling,
   forgetPreparedSends,
   PREPARED_CHANNEL,
   type PreparedBacklog,
@@ -42,6 +44,14 @@ const LEASE_MS: Millis = 5_000
 /** The time after which a broker looks for rows without a notification, such as those of a broker that died. */
 const LOOK_EVERY_MS: Millis = 30_000
 const LOOK_SOONEST_MS: Millis = 10
+/** While many transactions send, a broker looks this often, because notifications serialize their commits. */
+const POLL_EVERY_MS: Millis = 20
+/** How long an announcement to poll is valid, and when it is renewed. */
+const POLL_FOR_MS: Millis = 5_000
+const RENEW_BEFORE_MS: Millis = 3_000
+/** The number of rows within a second that makes polling worthwhile. */
+const BUSY_ROWS = 50
+const BUSY_WITHIN_MS: Millis = 1_000
 const FORGET_EVERY_MS: Millis = 60_000
 /** The pause after a statement that failed. */
 const FAILED_MS: Millis = 1_000
@@ -51,6 +61,8 @@ const PACED_MS: Millis = 250
 const PAUSE_MAX_MS: Millis = 30_000
 /** The number of signatures to verify before other work gets a turn. */
 const BREATH_EVERY = 16
+
+const FORBIDDEN = '42501'
 
 const EMPTY: PreparedBacklog = { waiting: 0, oldestMs: 0, dueInMs: null }
 
@@ -82,6 +94,7 @@ class PreparedSends {
   #isWanted = false
   #isStopped = false
   #forgotAtMs = Number.NEGATIVE_INFINITY
+  #polling = new Polling()
   /** Whether the last round failed. */
   #hasFailed = false
 
@@ -97,6 +110,7 @@ class PreparedSends {
     this.#isStopped = true
     clearTimeout(this.#timer)
     await this.#running
+    if (this.#polling.isOn) await endPreparedPolling(this.#parts.db).catch(() => undefined) // it soon ends by itself
   }
 
   #look(): void {
@@ -119,12 +133,15 @@ class PreparedSends {
       while (this.#isWanted && !this.#isStopped) {
         this.#isWanted = false
         const taken = await takePreparedSends(db, { rowsMax: ROUND_ROWS_MAX, leaseMs: LEASE_MS })
+        this.#polling.took(taken.length)
         if (taken.length > 0) await decidePreparedSends(db, await this.#decide(taken))
         if (taken.length === ROUND_ROWS_MAX) this.#isWanted = true
       }
+      if (this.#polling.isDue) await this.#announce()
       this.#backlog = await readPreparedBacklog(db)
       await this.#forget()
       this.#hasFailed = false
+      if (this.#polling.isOn) return POLL_EVERY_MS
       const { dueInMs } = this.#backlog
       return dueInMs === null ? LOOK_EVERY_MS : Math.min(LOOK_EVERY_MS, Math.max(LOOK_SOONEST_MS, dueInMs))
     } catch (error) {
@@ -133,6 +150,19 @@ class PreparedSends {
       this.#hasFailed = true
       return error.retryable ? FAILED_MS : LOOK_EVERY_MS
     }
+  }
+
+  /** Without the privilege, which an operator grants after an upgrade, the transactions keep notifying. */
+  async #announce(): Promise<void> {
+    const isAllowed = await announcePreparedPolling(this.#parts.db, POLL_FOR_MS).then(
+      () => true,
+      (error) => {
+        if (error instanceof DatabaseError && error.sqlstate === FORBIDDEN) return false
+        throw error
+      },
+    )
+    if (isAllowed) this.#polling.announced()
+    else this.#polling.disable()
   }
 
   async #forget(): Promise<void> {
@@ -198,6 +228,41 @@ class PreparedSends {
         () => this.#backlog.oldestMs / 1000,
       ],
     })
+  }
+}
+
+/** Decides when a broker polls: after a second with many rows, and as long as its announcement is valid. */
+class Polling {
+  #rows = 0
+  #windowAtMs = performance.now()
+  #untilMs = Number.NEGATIVE_INFINITY
+  #isDisabled = false
+
+  took(rows: number): void {
+    const nowMs = performance.now()
+    if (nowMs - this.#windowAtMs > BUSY_WITHIN_MS) {
+      this.#windowAtMs = nowMs
+      this.#rows = 0
+    }
+    this.#rows += rows
+  }
+
+  get isOn(): boolean {
+    return performance.now() < this.#untilMs
+  }
+
+  /** Whether to announce polling, for the first time or again. */
+  get isDue(): boolean {
+    return !this.#isDisabled && this.#rows >= BUSY_ROWS && performance.now() > this.#untilMs - RENEW_BEFORE_MS
+  }
+
+  /** Call after the announcement, so that the broker polls for longer than transactions rely on. */
+  announced(): void {
+    this.#untilMs = performance.now() + POLL_FOR_MS
+  }
+
+  disable(): void {
+    this.#isDisabled = true
   }
 }
 

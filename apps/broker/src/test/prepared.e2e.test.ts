@@ -225,6 +225,26 @@ test('messages of a sender that exceeds its rate wait, and arrive in order', asy
   expect(await world.broker.metric('sealpost_prepared_retried_total')).toBeGreaterThan(0)
 })
 
+test('while many messages arrive, a broker polls for them, and transactions do not notify it', async () => {
+  await using world = await World.open()
+  await using app = await Application.open(world)
+  const [ada, ben] = await Member.enterMany(world, 2)
+  const prepare = (text: string) => prepareSend(ada.peer, keyOf(ben.place), text)
+  const many = await Promise.all(Array.from({ length: 60 }, (_, no) => prepare(String(no))))
+  await app.run(`begin; ${many.map(({ literal }) => `select sealpost.send('${literal}')`).join('; ')}; commit`)
+  await until('the broker has announced that it polls', async () => {
+    const [row] = await world.db.run(
+      (sql) => sql<{ isSet: boolean }[]>`select prepared_polled_until is not null as "isSet" from cluster`,
+    )
+    return row?.isSet
+  })
+  const texts = ['a', 'b', 'c']
+  await world.db.run((sql) => sql`update cluster set prepared_polled_until = 'infinity'`) // no transaction notifies
+  for (const text of texts) await app.send(await prepare(text))
+  await until('all arrived', () => ben.texts.length === 63)
+  expect(ben.texts.slice(60)).toEqual(texts)
+})
+
 const TRANSACTIONS = 60
 const KILL_EVERY = 9
 

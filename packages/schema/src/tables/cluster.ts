@@ -17,6 +17,8 @@ export const cluster = pgTable(
     candidateSince: instant('candidate_since'),
     /** The shards that found all of their commits there. */
     attested: uuid('attested').array(),
+    /** Until when a broker looks for prepared sends by itself, so that transactions need not notify it. */
+    preparedPolledUntil: instant('prepared_polled_until'),
   },
   (t) => [check('cluster_single_row', sql`${t.one} = 1`)],
 )

@@ -1,10 +1,18 @@
-import { openDatabase } from '@sealpost/pg'
+import { openDatabase, openListener } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { scratchWithLogins } from '@sealpost/schema/testing'
 import { type MeshId, toHex } from '@sealpost/std'
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { createMesh } from '../meshes/meshes.ts'
-import { decidePreparedSends, forgetPreparedSends, readPreparedBacklog, takePreparedSends } from './prepared-sends.ts'
+import {
+  announcePreparedPolling,
+  decidePreparedSends,
+  endPreparedPolling,
+  forgetPreparedSends,
+  PREPARED_CHANNEL,
+  readPreparedBacklog,
+  takePreparedSends,
+} from './prepared-sends.ts'
 
 const scratch = await scratchWithLogins()
 const [owner, broker, application] = (await Promise.all(
@@ -213,4 +221,25 @@ describe('a broker', () => {
     expect(await forgetPreparedSends(broker)).toBe(1)
     expect(await readPreparedBacklog(broker)).toMatchObject({ waiting: 1 })
   })
+})
+
+test('a transaction notifies the brokers at its commit, unless one of them polls', async () => {
+  const heard: string[] = []
+  const ports = { onNotification: (channel: string) => void heard.push(channel), onClosed: () => undefined }
+  const listener = await openListener(scratch.url, 'a broker', ports)
+  await listener.listen([PREPARED_CHANNEL])
+  await announcePreparedPolling(broker, 60_000)
+  await send(requestOf())
+  await listener.probe()
+  expect(heard).toEqual([])
+  const sent = `select sealpost.send('\\x${requestOf().toString('hex')}')`
+  const ended = 'update cluster set prepared_polled_until = clock_timestamp()'
+  await owner.run((sql) => sql.unsafe(`begin; ${sent}; ${ended}; commit`).simple())
+  await listener.probe()
+  expect(heard).toEqual([PREPARED_CHANNEL])
+  await endPreparedPolling(broker)
+  await send(requestOf())
+  await listener.probe()
+  expect(heard).toHaveLength(3)
+  await listener.close()
 })

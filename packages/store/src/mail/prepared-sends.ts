@@ -62,6 +62,28 @@ export async function decidePreparedSends(db: Database, decisions: readonly Prep
   )
 }
 
+/**
+ * Announces that this broker looks for prepared sends for the next `forMs`, so that transactions don't notify it.
+ * @throws DatabaseError if the role of the broker lacks the privilege
+ */
+export async function announcePreparedPolling(db: Database, forMs: Millis): Promise<void> {
+  await db.run(
+    (sql) => sql`
+      update cluster set prepared_polled_until = clock_timestamp() + ${forMs}::float8 * interval '1 millisecond'
+      where prepared_polled_until is null
+        or prepared_polled_until < clock_timestamp() + ${forMs}::float8 * interval '1 millisecond'`,
+  )
+}
+
+/** Ends the announcement, and wakes the other brokers for what was committed meanwhile. */
+export async function endPreparedPolling(db: Database): Promise<void> {
+  await db.run(
+    (sql) => sql`
+      with ended as (update cluster set prepared_polled_until = null returning 1)
+      select pg_notify(${PREPARED_CHANNEL}, '') from ended`,
+  )
+}
+
 export interface PreparedBacklog {
   readonly waiting: number
   /** The age of the oldest waiting row; 0 if there is none. */
