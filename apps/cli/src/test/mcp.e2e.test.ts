@@ -78,7 +78,7 @@ test('a client of the v1 SDK reads results and errors of every tool', async () =
   expect(await call('list_peers', {})).toMatchObject({ peers: expect.any(Array) })
   expect(await call('set_status', { availability: 'working' })).toMatchObject({ availability: 'working' })
   expect(await call('list_groups', {})).toMatchObject({ groups: [{ name: `of ${name}` }] })
-  expect(await call('message_status', {})).toEqual({ messages: [] })
+  expect(await call('message_status', {})).toEqual({ messages: [], total: 0 })
   expect(await call('send_message', { to: other, text: 'hello' })).toMatchObject({
     to: { name: other },
     isStored: true,
