@@ -35,6 +35,8 @@ const BROKER: Grants = {
   mesh_root: 'select, insert, update (root_key, adopted_at)',
   member_proof: 'select, insert, update (at_ms, statement)',
   member_revocation: 'select, insert',
+  prekey_statement: 'select, insert, update (statement, issued_at_ms, last_resorts)',
+  one_time_prekey: 'select, insert, delete, update (claimer, claimed_at)',
   session: 'select, insert, update (epoch, opened_epoch, shard, opened_at)',
   sender_mark: 'select, insert, update (version, last_envelope_id)',
   message_queue: `select, insert, delete, update (${QUEUE_COLUMNS_CHANGED})`,
@@ -150,7 +152,7 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     ...granted(MONITOR, monitor),
     ...reading(backup),
     `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // applies to future partitions
-    `revoke all on function ${ORIGIN_JOBS}, refuse_while_moving(), ${HISTORY_JOBS} from public`,
+    `revoke all on function ${ORIGIN_JOBS}, refuse_while_moving(), drop_prekeys(), ${HISTORY_JOBS} from public`,
     `grant execute on function ${HISTORY_JOBS} to ${broker}`,
     `grant execute on function note_origin(boolean), database_origin(), attest_origin(uuid, uuid, boolean, double precision) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
@@ -179,6 +181,7 @@ const handOver = (owner: string) => `do $$ declare what record; begin
     case what.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end, what.name); end loop;
   ${ORIGIN_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
   alter function refuse_while_moving() owner to ${owner};
+  alter function drop_prekeys() owner to ${owner};
   ${HISTORY_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
   alter schema sealpost owner to ${owner};
   ${[...SENDER_FUNCTIONS, TAKE_PREPARED].map((job) => `alter function ${job} owner to ${owner};`).join(' ')}

@@ -292,3 +292,46 @@ export const accessToken = pgTable(
     foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
   ],
 )
+
+/** The newest signed prekey of each peer (docs/adr/0018-ratchets.md), and how often it served alone. */
+export const prekeyStatement = pgTable(
+  'prekey_statement',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    statement: bytea('statement').notNull(),
+    /** Only increases. */
+    issuedAtMs: bigint('issued_at_ms', { mode: 'number' }).notNull(),
+    /** The number of claims of this statement that found no one-time prekey. */
+    lastResorts: integer('last_resorts').notNull().default(0),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/**
+ * One-time prekeys. Claimed ones keep their rows for a day: a repeated publication must not offer them again, and they
+ * count towards the claimer's limits.
+ */
+export const oneTimePrekey = pgTable(
+  'one_time_prekey',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    /** A random number of 32 bits, which the peer has chosen. */
+    keyId: bigint('key_id', { mode: 'number' }).notNull(),
+    publicKey: bytea('public_key').notNull(),
+    /** The user that claimed the key. */
+    claimer: integer('claimer'),
+    claimedAt: instant('claimed_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo, t.keyId] }),
+    index('one_time_prekey_unclaimed').on(t.meshId, t.peerNo).where(sql`${t.claimedAt} is null`),
+    index('one_time_prekey_claimer').on(t.meshId, t.claimer, t.claimedAt).where(sql`${t.claimedAt} is not null`),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+    check('one_time_prekey_claimed', sql`(${t.claimedAt} is null) = (${t.claimer} is null)`),
+  ],
+)
