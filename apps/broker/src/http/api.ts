@@ -21,6 +21,7 @@ import { errorFields, type Log } from '../telemetry/log.ts'
 import { DOCUMENT_PATH, openApiDocument } from './discovery.ts'
 import { GroupRosters } from './mailbox/group-routes.ts'
 import { Inboxes, pollResultJson, type Settling } from './mailbox/polled-connection.ts'
+import { addPrekeys } from './mailbox/prekeys.ts'
 import * as routes from './mailbox/routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './mailbox/send.ts'
 import { SentMessages } from './mailbox/sent.ts'
@@ -135,6 +136,7 @@ function apiRoutes(parts: ApiParts): HttpApi {
   addMail(app, parts)
   addGroups(app, parts)
   addProofs(app, parts)
+  addPrekeys(app, parts.db)
   addAttachments(app, parts.attachments)
   addSpaces(app, parts.spaces)
   addReplays(app, parts)

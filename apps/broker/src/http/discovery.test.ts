@@ -26,6 +26,8 @@ test('the document has no dangling reference, and every request except those for
     ['post /v1/rosters', true],
     ['post /v1/proofs', true],
     ['put /v1/proofs', true],
+    ['post /v1/prekeys', true],
+    ['post /v1/prekeys/claim', true],
     ['post /v1/meshes/{mesh}/attachments', true],
     ['get /v1/meshes/{mesh}/attachments/{id}', true],
     ['delete /v1/meshes/{mesh}/attachments/{id}', true],

@@ -18,6 +18,7 @@ import { findProofsRoute, putProofsRoute } from '../proofs.ts'
 import { base64url, listOf, refusals, Sent, sendSchema, wholeNumber, wire } from '../route-parts.ts'
 import { TTL_SECONDS_MAX } from '../tokens.ts'
 import { broadcast, groups, rosters } from './group-routes.ts'
+import { prekeyRoutes } from './prekeys.ts'
 import { sent } from './sent.ts'
 
 export const WAIT_SECONDS_MAX = 30
@@ -217,6 +218,7 @@ export const peerRoutes = [
   rosters,
   findProofsRoute,
   putProofsRoute,
+  ...prekeyRoutes,
   ...attachmentRoutes,
   ...spaceRoutes,
   state,
