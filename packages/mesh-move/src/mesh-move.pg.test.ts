@@ -150,6 +150,8 @@ async function fill(db: Database, meshId: MeshId): Promise<void> {
          insert into peer_group (mesh_id, owner, group_id, epoch, statement) values ${ids}, 3, '\\x08');
          insert into pool (mesh_id, peer_no, owner, epoch, members, statement) values ('${meshId}', ${ben}, ${ann}, 1, '{${ann},${ben}}', '\\x09');
          insert into invite (mesh_id, issuer, invite_id, hash, uses_max) values ${ids}, '\\x0a', 4);
+         insert into prekey_statement values ('${meshId}', ${ben}, '\\x18', 5, 6);
+         insert into one_time_prekey values ('${meshId}', ${ben}, 7, '\\x19', ${ann}, now()), ('${meshId}', ${ben}, 8, '\\x1a', null, null);
          update session set epoch = 7, opened_epoch = 6 where mesh_id = '${meshId}';
          update sender_mark set version = 12, last_envelope_id = gen_random_uuid() where mesh_id = '${meshId}';
          insert into message_queue (mesh_id, recipient, envelope_id, priority, id, sender, expires_at, lease_epoch, lease_until, strikes,

@@ -12,7 +12,7 @@ import { type MeshId, type Millis, type PeerKey, toBase64url } from '@sealpost/s
 import { answerMalformed, bytesOf, type HttpAccess } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
 
-export { HttpAccess } from '../http/access.ts'
+export { HttpAccess, type HttpOptions } from '../http/access.ts'
 
 export interface PublishedPrekeys {
   /** The number of one-time prekeys that nobody has claimed. Publish more when it is low. */

@@ -10,6 +10,7 @@ import {
   ONE_TIME_PREKEYS_MAX,
   PREKEYS_PER_CLAIMER_MAX,
   PREKEYS_PER_TARGET_MAX,
+  type PrekeyPublication,
   type PublishedPrekey,
   publishPrekeys,
 } from './prekeys.ts'
@@ -29,8 +30,8 @@ async function newPeers(count = 3) {
   )
   const [target] = names as [PeerKey]
   const first = statementOf(1)
-  const publish = (oneTime: PublishedPrekey[], { replaces = false, ...other } = {}) =>
-    publishPrekeys(db, owner, { ...first, ...other, oneTime, replaces })
+  const publish = (oneTime: PublishedPrekey[], other: Partial<PrekeyPublication> = {}) =>
+    publishPrekeys(db, owner, { ...first, replaces: false, ...other, oneTime })
   const claim = (user: PeerNo = numbers[1]!) => claimPrekey(db, { meshId, user }, target)
   return { meshId, names, numbers, owner, target, first, publish, claim }
 }
