@@ -1,8 +1,16 @@
 import { randomBytes } from 'node:crypto'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { emptyDatabase, type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
-import { type ShardId, toHex } from '@sealpost/std'
-import { awaitOrigin, readDatabaseHealth } from '@sealpost/store'
+import { type MeshId, type PeerKey, type ShardId, toHex } from '@sealpost/std'
+import {
+  addMembers,
+  awaitOrigin,
+  claimPrekey,
+  createMesh,
+  publishPrekeys,
+  readDatabaseHealth,
+  revokePeer,
+} from '@sealpost/store'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { migrate } from './migrate.ts'
 import { roleStatements } from './roles.ts'
@@ -75,6 +83,27 @@ describe('a broker', () => {
     const decided = await awaitOrigin(broker, 'ab'.repeat(16) as ShardId, 0)
     expect(decided).toMatchObject((await readDatabaseHealth(broker)).origin!)
   })
+})
+
+test('a broker publishes and claims prekeys, and the revocation by an admin deletes them', async () => {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  const peerKey = toHex(randomBytes(32)) as PeerKey
+  await createMesh(admin, { meshId, name: 'home' })
+  const binding = { boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) }
+  const [peer] = await addMembers(admin, meshId, [{ peerKey, ...binding }])
+  const oneTime = [{ id: 1, publicKey: randomBytes(32) }]
+  const publication = { statement: randomBytes(9), issuedAtMs: 1, oneTime, replaces: true }
+  for (const issuedAtMs of [1, 2])
+    expect((await publishPrekeys(broker, { meshId, peer: peer! }, { ...publication, issuedAtMs })).status).toBe('done')
+  const claims = [
+    await claimPrekey(broker, { meshId, user: peer! }, peerKey),
+    await claimPrekey(broker, { meshId, user: peer! }, peerKey),
+  ]
+  expect(claims.map(({ status }) => status)).toEqual(['claimed', 'last_resort'])
+  await revokePeer(admin, null, { meshId, peerKey })
+  expect(
+    await backup.run((sql) => sql`select from one_time_prekey union all select from prekey_statement`),
+  ).toHaveLength(0)
 })
 
 test('a broker has privileges on every table', async () => {
