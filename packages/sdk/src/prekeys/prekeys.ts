@@ -38,7 +38,7 @@ export interface PrekeyOffer {
  * const { oneTimeLeft } = await publishPrekeys(access, { statement, oneTime })
  */
 export async function publishPrekeys(
-  access: HttpAccess,
+  access: Pick<HttpAccess, 'ask'>,
   { statement, oneTime, replaces = false }: PrekeyOffer,
 ): Promise<PublishedPrekeys> {
   const json = {
@@ -79,7 +79,7 @@ const CLAIMS_MAX = 16
  * if (bob?.ok) ratchet.agree({ own, peer }, bob, Date.now())
  */
 export async function claimPrekeys(
-  access: HttpAccess,
+  access: Pick<HttpAccess, 'ask' | 'meshId'>,
   peers: readonly PeerKey[],
   seenMs: (peer: PeerKey) => Millis = () => 0,
 ): Promise<PrekeyResult[]> {
@@ -94,6 +94,8 @@ export async function claimPrekeys(
   return results
 }
 
+const REFUSALS = ['no_prekeys', 'recipient_unknown', 'not_allowed']
+
 interface ClaimJson {
   readonly status: 'claimed' | 'last_resort' | 'no_prekeys' | 'recipient_unknown' | 'not_allowed'
   readonly statement?: string
@@ -106,7 +108,10 @@ function resultOf(
   expected: { meshId: MeshId; peer: PeerKey; seenMs: Millis },
 ): PrekeyResult {
   const { peer } = expected
-  if (status !== 'claimed' && status !== 'last_resort') return { ok: false, peer, code: status }
+  if (status !== 'claimed' && status !== 'last_resort') {
+    if (!REFUSALS.includes(status)) throw answerMalformed()
+    return { ok: false, peer, code: status }
+  }
   const verdict = readPrekeyStatement(bytesOf(statement), { ...expected, peerKey: peer, nowMs: Date.now() })
   if (!verdict.ok) return { ok: false, peer, code: verdict.code }
   const found = { ok: true, peer, statement: verdict.statement } as const
