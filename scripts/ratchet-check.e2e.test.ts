@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test as base, expect } from 'vitest'
 
-const PYTHON = process.env.RATCHET_CHECK_PYTHON ?? 'python3'
+const PYTHON = 'python3'
 const CHECK = join(import.meta.dirname, 'ratchet-check/check.py')
 const VECTORS = join(import.meta.dirname, '../packages/protocol/vectors/ratchet.json')
 
