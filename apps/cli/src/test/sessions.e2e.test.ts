@@ -147,9 +147,9 @@ test('a request to a member is answered by one of its sessions, and a file for a
   }
 })
 
-test('revoking a member ends its sessions, each with one sentence', async () => {
+test('revoking a member ends its sessions, each with one sentence, and clears their folders', async () => {
   const name = await newMember()
-  const listeners = [await listening(name), await listening(name), await listening(name)]
+  const listeners = await Promise.all([1, 2, 3, 4, 5].map((no) => listening(name, '--as', `s${no}`)))
   const profile = (of: string) => new Profile({ home: machine.environment.SEALPOST_HOME! }, of)
   const { url, brokerKey, meshId } = await profile('default').readMembership()
   const admin = await connect({ url, brokerKey, meshId, ...(await profile('default').readKeys()) })
@@ -159,7 +159,12 @@ test('revoking a member ends its sessions, each with one sentence', async () => 
     const { code, stderr } = await listener.ended()
     expect([code, errorOf({ stderr }).code]).toEqual([4, 'revoked'])
     expect(stderr).not.toContain('    at ')
+    const label = addressOf({ stderr }).split('/')[1]!
+    expect(await readdir(join(profile(name).folder, 'sessions', label))).toEqual(['session.json'])
   }
+  const again = await machine.run(['listen', '--profile', name, '--json'])
+  expect(failureOf(again)).toEqual([4, 'invite_refused'])
+  expect(again.stderr).toContain('the member was revoked')
 })
 
 /** An agent that starts its server, and runs a hook with the status in a file whenever it receives a signal. */

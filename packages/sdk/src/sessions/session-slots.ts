@@ -119,9 +119,12 @@ export const storeOf = ({ folder }: Pick<SessionSlot, 'folder'>): string => join
 
 const keyFileOf = ({ folder }: Pick<SessionSlot, 'folder'>): string => join(folder, 'key.json')
 
-/** Deletes the keys and the mail of a session that has been ended, so that its label can be enrolled again. */
+/**
+ * Deletes the mail and the keys of a session that has been ended, so that its label can be enrolled again. The keys are
+ * deleted last: new keys could not open the mail, and a crash in between leaves keys that the broker refuses again.
+ */
 export async function clearSlot({ folder }: Pick<SessionSlot, 'folder'>): Promise<void> {
-  for (const path of [keyFileOf({ folder }), storeOf({ folder })]) await rm(path, { force: true })
+  for (const path of [storeOf({ folder }), keyFileOf({ folder })]) await rm(path, { force: true })
 }
 
 /**
@@ -402,9 +405,18 @@ async function enrolAt(url: string, identity: Identity, terms: EnrolmentTerms): 
   try {
     await joinAsDevice({ invite, identity, ...(webSocket && { webSocket }) })
   } catch (error) {
-    // An earlier process has enrolled these keys, and ended before it noted that.
-    if (!(error instanceof SealpostError && error.code === 'already_member')) throw error
+    const code = error instanceof SealpostError ? error.code : null
+    // `already_member`: an earlier process has enrolled these keys, and ended before it noted that.
+    if (code !== 'already_member') throw code === 'invite_refused' ? certificateRefused(error) : error
   }
+}
+
+function certificateRefused(cause: unknown): SealpostError {
+  return new SealpostError(
+    'invite_refused',
+    'The broker refused the certificate of this session, because the member was revoked, or because the clock of this machine is wrong.',
+    { cause },
+  )
 }
 
 function inUse(label: string): SealpostError {

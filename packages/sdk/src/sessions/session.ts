@@ -467,16 +467,17 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
   async #close(): Promise<void> {
     await this.#incoming.mailbox.close()
     await this.peer.close()
+    const error = await this.peer.closed
+    if (error) await this.#cleanUp(error).catch(() => undefined) // the next start reports it
     await releaseSlot(this.#slot)
   }
 
-  /** Ends the session with its peer, and leaves its folder so that the next start works. */
   async #ended(error: SealpostError | null): Promise<SealpostError | null> {
-    if (error) await this.#cleanUp(error).catch(() => undefined) // the next start reports it
     await this.close()
     return error
   }
 
+  /** Leaves the folder so that the next start works. */
   async #cleanUp({ code }: SealpostError): Promise<void> {
     if (code === 'revoked') await clearSlot(this.#slot)
     if (code === 'auth_failed') await forgetEnrolment(this.#slot, this.#options)
