@@ -119,6 +119,8 @@ describe('a budget', () => {
     expect(renewal(turns, { turnsPerHour: 3 })).toBe(NOW_MS + 10 * MINUTE_MS)
     expect(renewal(turns, { turnsPerHour: 3 }, 1)).toBe(NOW_MS + 30 * MINUTE_MS)
     expect(renewal(turns, { turnsPerHour: 3 }, 3)).toBe(NOW_MS + 10 * MINUTE_MS + HOUR_MS)
+    expect(renewal(turns, { turnsPerHour: 1 })).toBe(NOW_MS + 50 * MINUTE_MS) // the budget was larger before
+    expect(renewal(turns, { turnsPerHour: 1 }, 1)).toBe(NOW_MS + 50 * MINUTE_MS + HOUR_MS)
     expect(renewal(turns, { turnsPerDay: 3 })).toBe(NOW_MS + 23 * HOUR_MS + 10 * MINUTE_MS)
   })
 

@@ -278,8 +278,8 @@ function countRenewsAtMs(uses: readonly Spent[], max: number | undefined, window
   const { windowMs, nowMs, waiting } = window
   if (max === undefined || uses.length < max) return 0
   const over = uses.length - max + waiting // one less than the number of uses that must leave the window first
-  const whole = Math.floor(over / max)
-  const oldest = uses[over % max]?.atMs ?? nowMs
+  const whole = Math.ceil(Math.max(0, over - uses.length + 1) / max) // windows that the waiting messages will fill
+  const oldest = uses[over - whole * max]?.atMs ?? nowMs
   return oldest + windowMs * (whole + 1)
 }
 
