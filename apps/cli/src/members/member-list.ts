@@ -52,7 +52,7 @@ async function resolveDevice(shell: Shell, word: string, withinMs?: Millis): Pro
   })
   const found = devices.find(({ label }) => label === word.slice(at + 1))
   if (found) return found.key
-  throw unknownName('unknown_device', `There is no device ${escapeName(word)}. "device list" lists the devices.`, {
+  throw unknownName('unknown_device', `There is no session or device ${escapeName(word)}.`, {
     word,
     names: devices.map(({ label }) => word.slice(0, at + 1) + label),
   })

@@ -89,8 +89,9 @@ function rowsOf(send: readonly LoggedMessage[], contacts: Contacts): Row[] {
 const kindOf = ({ sent }: LoggedMessage): string => (sent!.isRequest ? ' (request)' : sent!.inReplyTo ? ' (reply)' : '')
 
 async function explain(shell: Shell, _: object, word: string): Promise<void> {
-  if (!isHex(word, 16)) throw new OperatingError('usage', 'An envelope id has 32 hex digits in lower case.')
-  const envelopeId = word as EnvelopeId
+  const id = word.replaceAll('-', '').toLowerCase() // `sealpost.send` returns it as a UUID
+  if (!isHex(id, 16)) throw new OperatingError('usage', 'An envelope id has 32 hex digits.')
+  const envelopeId = id as EnvelopeId
   const { items, failure } = await findSent(shell, { envelopeId })
   const [item] = items as [LoggedMessage]
   if (!item.sent && (!item.where || item.where.status === 'unknown')) throw unknown(envelopeId, failure)

@@ -196,7 +196,7 @@ class ScheduleRunner {
   }
 
   async begin(): Promise<void> {
-    const last = await callPeer(this.#shell, { method: 'lastTicks', params: null })
+    const last = await this.#insist(() => callPeer(this.#shell, { method: 'lastTicks', params: null }))
     for (const [id, tickMs] of Object.entries(last)) this.#last.set(id, tickMs)
   }
 

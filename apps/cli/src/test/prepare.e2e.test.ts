@@ -28,6 +28,7 @@ test('a transaction sends what `prepare` printed, unless it rolls back', async (
   const [row] = await db.run((sql) => sql<{ id: string }[]>`select sealpost.send(${kept.request}::text::bytea) as id`)
   await db.close()
   expect(row!.id.replaceAll('-', '')).toBe(kept.envelopeId)
+  expect((await machine.run(['why', row!.id])).code).toBe(0)
   const listened = await machine.run(['listen', '--count', '1', '--profile', 'bob', '--json'])
   expect(jsonOf(listened)).toMatchObject({ text: 'kept', envelopeId: kept.envelopeId })
   expect(await machine.run(['prepare', 'nobody', 'x', '--json'])).toMatchObject({ code: 3, stdout: '' })

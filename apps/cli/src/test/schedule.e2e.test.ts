@@ -1,5 +1,9 @@
 /** Tests recurring messages with real processes that are killed, and a clock that is set. */
+import { OperatingError } from '@sealpost/std'
 import { expect, test } from 'vitest'
+import { Profile } from '../profile/profile.ts'
+import type { PeerCalls } from '../session/peer-calls.ts'
+import { startSessionDaemon } from '../session/session-daemon.ts'
 import { failureOf, jsonLinesOf, jsonOf, Machine } from './cli.ts'
 import { clockObstacle, runKills } from './schedule-kills.ts'
 
@@ -23,4 +27,17 @@ test('schedules are listed and removed, and impossible ones are refused', async 
   expect(new Date(listed[0].nextAtMs).toISOString()).toContain('T09:00:00.000Z')
   expect((await machine.run(['schedule', 'remove', id])).code).toBe(0)
   expect(failureOf(await machine.run(['schedule', 'remove', id, '--json']))).toEqual([3, 'schedule_unknown'])
+})
+
+test('the command starts although the command that has the connection is killed at that moment', async () => {
+  await using machine = await Machine.withBroker('bob')
+  const holder = await startSessionDaemon(new Profile({ home: machine.environment.SEALPOST_HOME! }, 'default'))
+  const lastTicks = () => {
+    void holder!.release()
+    throw new OperatingError('maybe_sent', 'as if this process was killed')
+  }
+  holder!.serve({ lastTicks } as unknown as PeerCalls)
+  const running = machine.start(['schedule', 'run'])
+  await running.until('it runs', ({ stderr }) => stderr.includes('running 0 schedules'))
+  expect(running.stderr).toContain('maybe_sent')
 })
