@@ -116,6 +116,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'name_taken',
     'key_taken',
     'key_file_exists',
+    'profile_in_use',
     'session_in_use',
     'part_in_use',
     'profile_joined',

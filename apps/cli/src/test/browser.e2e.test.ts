@@ -27,7 +27,7 @@ test.skipIf(isMissing)('an agent and a user in a browser exchange messages both 
   const sent = await agent.call('send_message', { to: 'bea', text: 'noon, by my clock' })
   expect(sent.structured).toMatchObject({ to: { name: 'bea' }, isStored: true })
   expect(await bea.lines('written')).toEqual(['what is the time?'])
-  await bea.select('agent/clock')
+  await bea.select('clock')
   await bea.reads('noon, by my clock')
   expect(await bea.lines('received')).toEqual(['noon, by my clock'])
   expect(bea.complaints).toEqual([])

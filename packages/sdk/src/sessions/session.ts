@@ -430,7 +430,7 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
 
   /**
    * Takes the member's later messages of a thread, for example the replies to a request that `memberPeer` sends in it.
-   * @example session.takeThread(thread)
+   * @example session.takeThread(message.thread!)
    */
   takeThread(thread: string): void {
     this.#incoming.mailbox.takeThread(thread)
