@@ -90,9 +90,9 @@ export async function openMemberConnection(
       ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     }
     const peer = await openPeer({ url: urls, brokerKey, meshId, ...terms })
+    const confirmations = beginLogs(peer) // first, because a report can arrive during each wait
     const proofs = await openProfileProofs(shell)
     guardMembers(peer, proofs)
-    const confirmations = beginLogs(peer)
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)
     const seats = seatsOf(peer)
