@@ -162,12 +162,17 @@ export class MailboxHost {
   /** Accepts connections and messages. Releases everything if it fails. */
   async start(): Promise<void> {
     const { path, options } = this.#parts
-    try {
-      this.#server = await listenAt(path, (socket) => this.#connected(socket))
-      this.#onEnd = await options.begun(this.peer)
-    } catch (error) {
+    // `begun` is called before the first wait, in which the peer's first event can occur.
+    const begun = options.begun(this.peer).then((onEnd) => {
+      this.#onEnd = onEnd
+    })
+    const listening = listenAt(path, (socket) => this.#connected(socket)).then((server) => {
+      this.#server = server
+    })
+    const failed = (await Promise.allSettled([begun, listening])).find((result) => result.status === 'rejected')
+    if (failed) {
       await this.stop()
-      throw error
+      throw failed.reason
     }
     this.#receiveFrom(MEMBER, this.peer)
     void this.peer.closed.then((error) => this.#end(error))
