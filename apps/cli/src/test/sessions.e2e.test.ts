@@ -26,9 +26,9 @@ async function listening(profile: string, ...words: string[]): Promise<Running> 
   return listener
 }
 
-/** The address that the process has printed. */
+/** The address that the process has printed; empty if it has printed none yet. */
 const addressOf = ({ stderr }: { readonly stderr: string }): string =>
-  /(?:listening|serving MCP) as (\S+\/[^\s;]+)/.exec(stderr)![1]!
+  /(?:listening|serving MCP) as (\S+\/[^\s;]+)/.exec(stderr)?.[1] ?? ''
 
 const textsOf = (listener: Running): string[] => jsonLinesOf(listener).map(({ text }) => text)
 
@@ -68,6 +68,7 @@ test('kill -9 of the host moves unfinished messages to another session, and a ne
   const host = await Agent.start(machine, ['--profile', name])
   await send(name, 'unfinished')
   await host.readOne()
+  await expect.poll(() => addressOf(host)).not.toBe('')
   const address = addressOf(host)
   const other = await listening(name, '--as', 'other')
   await host.kill()
@@ -77,7 +78,7 @@ test('kill -9 of the host moves unfinished messages to another session, and a ne
   await using next = await Agent.start(machine, ['--profile', name])
   await send(address, 'to the new process')
   expect(await next.readOne()).toMatchObject({ text: 'to the new process' })
-  expect(addressOf(next)).toBe(address)
+  await expect.poll(() => addressOf(next)).toBe(address)
 })
 
 test('a named session keeps its mail while it is away, and a second process that claims its name is refused', async () => {
@@ -208,6 +209,7 @@ test('a hook sets the status of its own agent, and an agent in dnd leaves the ma
   const name = await newMember()
   await using first = await HookedAgent.start(name, join(machine.folder, 'first'))
   await using second = await HookedAgent.start(name, join(machine.folder, 'second'))
+  for (const { agent } of [first, second]) await expect.poll(() => addressOf(agent)).not.toBe('')
   const statuses = async () => {
     const listed = jsonLinesOf(await machine.run(['sessions', '--json', '--profile', name]))
     return [first, second].map(({ agent }) => {
