@@ -158,15 +158,8 @@ export function openEnvelope(
   const line = sealer.cacheOf(expected.from)
   const memory = envelopeMemory()
   if (!unbox(sealer, line, envelope, memory)) return { ok: false, reason: 'does_not_open' }
-  const { bytes, plaintextAt: at } = memory
-  const header = readHeader(bytes, at, length, line.streamIn)
-  if (!header) return { ok: false, reason: 'malformed' }
-  if (!isFor(line, bytes, at + ROUTE_AT)) return { ok: false, reason: misroute(bytes, at, line) }
-  if (!holdsHex(bytes, at + ENVELOPE_ID_AT, expected.envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
-  const [from, to] = [at + HEADER_BYTES, at + length - header.paddingBytes]
-  const headerHash = header.stream && memory.hashPlaintext(HEADER_BYTES)
-  if (header.hasNote) return openNote(bytes, { from, to }, { header, headerHash })
-  return { ok: true, header, headerHash, note: null, body: bytes.slice(from, to) }
+  const plaintext = { bytes: memory.bytes, at: memory.plaintextAt, length }
+  return readPlaintext(line, expected.envelopeId, plaintext, () => memory.hashPlaintext(HEADER_BYTES))
 }
 
 /** Returns the plaintext of an envelope, for a ratchet to seal. `envelope` is not sealed yet. */
@@ -177,24 +170,37 @@ export function encodeEnvelope(sealer: Sealer, draft: EnvelopeDraft): SealedEnve
   return { envelope: bytes.slice(plaintextAt, plaintextAt + length), headerHash: memory.hashPlaintext(HEADER_BYTES) }
 }
 
-/**
- * Like `openEnvelope`, for a plaintext that a ratchet has opened. It repeats the checks, because sharing them makes the
- * browser bundle of the SDK larger, which is near its limit and contains no ratchets.
- */
+/** Like `openEnvelope`, for a plaintext that a ratchet has opened. */
 export function decodeEnvelope(
   sealer: Sealer,
-  plaintext: Uint8Array,
+  bytes: Uint8Array,
   expected: { from: Correspondent; envelopeId: EnvelopeId },
 ): OpenResult {
-  const line = sealer.cacheOf(expected.from)
-  const header = readHeader(plaintext, 0, plaintext.length, line.streamIn)
+  const plaintext = { bytes, at: 0, length: bytes.length }
+  const hashHeader = () => hash256(bytes.subarray(0, HEADER_BYTES)).slice(0, 16)
+  return readPlaintext(sealer.cacheOf(expected.from), expected.envelopeId, plaintext, hashHeader)
+}
+
+interface Plaintext {
+  readonly bytes: Uint8Array
+  readonly at: number
+  readonly length: number
+}
+
+function readPlaintext(
+  line: CorrespondentCache,
+  envelopeId: EnvelopeId,
+  { bytes, at, length }: Plaintext,
+  hashHeader: () => Uint8Array,
+): OpenResult {
+  const header = readHeader(bytes, at, length, line.streamIn)
   if (!header) return { ok: false, reason: 'malformed' }
-  if (!isFor(line, plaintext, ROUTE_AT)) return { ok: false, reason: misroute(plaintext, 0, line) }
-  if (!holdsHex(plaintext, ENVELOPE_ID_AT, expected.envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
-  const [from, to] = [HEADER_BYTES, plaintext.length - header.paddingBytes]
-  const headerHash = header.stream && hash256(plaintext.subarray(0, HEADER_BYTES)).slice(0, 16)
-  if (header.hasNote) return openNote(plaintext, { from, to }, { header, headerHash })
-  return { ok: true, header, headerHash, note: null, body: plaintext.slice(from, to) }
+  if (!isFor(line, bytes, at + ROUTE_AT)) return { ok: false, reason: misroute(bytes, at, line) }
+  if (!holdsHex(bytes, at + ENVELOPE_ID_AT, envelopeId)) return { ok: false, reason: 'wrong_envelope_id' }
+  const [from, to] = [at + HEADER_BYTES, at + length - header.paddingBytes]
+  const headerHash = header.stream && hashHeader()
+  if (header.hasNote) return openNote(bytes, { from, to }, { header, headerHash })
+  return { ok: true, header, headerHash, note: null, body: bytes.slice(from, to) }
 }
 
 /** Reads the note, if there is one, after the header. */
@@ -287,6 +293,7 @@ export class Sealer {
   constructor(options: SealerOptions) {
     this.padTo = options.padTo ?? ((bytes) => bytes)
     this.#linesMax = options.correspondentsMax ?? 4096
+    assert(this.#linesMax >= 1, 'invalid sealer limits')
     this.#ownKeys = [options.identity.box, ...(options.formerBoxKeys ?? [])]
     this.#mesh = fromHex(options.meshId)
     this.#self = fromHex(options.identity.signing.publicKey)
