@@ -287,16 +287,20 @@ export const Shards = z.object({
 })
 export type Shards = z.output<typeof Shards>
 
-export const DeadLetterReport = z.object({
-  id: z.int(),
-  meshId: z.string(),
-  meshName: z.string(),
+const envelopeFields = {
   envelopeId: z.string(),
   sender: z.string(),
   senderName: z.string().nullable(),
   recipient: z.string(),
   recipientName: z.string().nullable(),
   priority: z.enum(['now', 'next', 'low']),
+}
+
+export const DeadLetterReport = z.object({
+  id: z.int(),
+  meshId: z.string(),
+  meshName: z.string(),
+  ...envelopeFields,
   reason: z.string(),
   detail: z.string().nullable().describe('the reason that the recipient gave when it rejected the message'),
   attempts: z.int(),
@@ -316,12 +320,7 @@ export type DeadLetters = z.output<typeof DeadLetters>
 export const PreparedSendReport = z.object({
   id: z.int(),
   meshId: z.string(),
-  envelopeId: z.string(),
-  sender: z.string(),
-  senderName: z.string().nullable(),
-  recipient: z.string(),
-  recipientName: z.string().nullable(),
-  priority: z.enum(['now', 'next', 'low']),
+  ...envelopeFields,
   status: z.enum(['queued', 'stored', 'refused', 'in_doubt']),
   code: z.string().nullable().describe('why it is refused, in doubt or, after an attempt, still queued'),
   attempts: z.int(),
