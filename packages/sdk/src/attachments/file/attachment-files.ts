@@ -199,10 +199,6 @@ async function isReserved(path: string): Promise<boolean> {
   }
 }
 
-/** Removes the partial download of a file that is no longer wanted. @internal */
-export const forgetPart = (folder: string, { id }: Pick<Attachment, 'id'>): Promise<void> =>
-  rm(join(folder, `.sealpost-${id}.part`), { force: true })
-
 /** The maximum length of a saved file's name. */
 const NAME_BYTES_MAX = 200
 /**
