@@ -2,7 +2,7 @@
  * `sealpost key backup` writes a profile's identity to one encrypted file; `sealpost key restore` makes a profile of it.
  *
  * The file is JSON: format, version, lock, sealed contents, checksum. The passphrase protects the contents like those of
- * a key file. The checksum only tells damage from a wrong passphrase. The contents are the keys of the profile and of its
+ * a key file. The checksum only distinguishes damage from a wrong passphrase. The contents are the keys of the profile and of its
  * sessions, the membership, the contacts, the groups that the member has left, the status, and the stores of box-key
  * epochs and of shared state. They contain no mail: each process begins new streams, so a restored identity never
  * repeats a position in a stream.

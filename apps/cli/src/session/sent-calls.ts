@@ -10,7 +10,7 @@ export interface SendParams extends PostParams {
   readonly notBefore?: Millis
 }
 
-/** Returns the receipts and confirmations to ask for. `asks`: ask for a confirmation, whatever the command waits for. */
+/** Returns the receipts and confirmations to ask for. `asks`: ask for a confirmation for every goal of the wait. */
 export function wishesOf(wait: WaitGoal, asks: boolean): Pick<PostParams, 'receipts' | 'confirm'> {
   const confirm = asks ? 'all' : wait === 'confirmed' ? 'end' : undefined
   if (wait === 'stored' && !confirm) return {}

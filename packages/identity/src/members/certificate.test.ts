@@ -211,7 +211,7 @@ describe('chains', () => {
 })
 
 describe('revocations', () => {
-  test('a revoked member stays revoked, whatever else is presented', () => {
+  test('a revoked member stays revoked, even if another statement about it is presented', () => {
     const world = new World()
     world.revoke(world.ben)
     expect(world.standing(world.ben)).toBe('revoked')

@@ -2,7 +2,7 @@
  * Defines the statements that prove who is a member of a mesh, and verifies chains of them (docs/adr/0017).
  *
  * - *Certificate*: the invite and the signed enrolment. Bytes: lp(invite), lp(T("enrol")), lp(name), lp(signature of the
- *   key binding), signature of the newcomer (`EnrolmentFields`).
+ *   key binding), signature of the new member (`EnrolmentFields`).
  * - *Endorsement*: the root or an admin names a member. Bytes: lp(mesh id), lp(member), lp(name), u16 role, u64 atMs,
  *   lp(issuer), signature of the issuer over the context `sealpost-endorsement/1` and these fields.
  * - *Revocation*: an admin ends a membership. Bytes: lp(mesh id), u32 number, lp(hash of the previous revocation), lp(member),

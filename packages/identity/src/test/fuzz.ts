@@ -94,10 +94,10 @@ function inviteSamples(): Uint8Array[] {
 }
 
 function certificateTargets(): Readonly<Record<string, Target>> {
-  const [{ signing: admin }, { signing: newcomer }] = people()
-  const terms = { meshId: MESH, peerKey: newcomer.publicKey, name: 'ben', role: 'member', atMs: 5 } as const
+  const [{ signing: admin }, { signing: member }] = people()
+  const terms = { meshId: MESH, peerKey: member.publicKey, name: 'ben', role: 'member', atMs: 5 } as const
   const endorsements = [terms, { ...terms, role: 'admin' } as const].map((each) => signEndorsement(admin, each))
-  const revocation = { meshId: MESH, number: 2, previous: '11'.repeat(32), peerKey: newcomer.publicKey, atMs: 5 }
+  const revocation = { meshId: MESH, number: 2, previous: '11'.repeat(32), peerKey: member.publicKey, atMs: 5 }
   const certificate = certificateSample()
   return {
     endorsements: bytesTarget(endorsements, 'sealpost-endorsement/1', (bytes) => {
@@ -120,15 +120,15 @@ function certificateTargets(): Readonly<Record<string, Target>> {
 
 function certificateSample(): Uint8Array {
   const [invite] = inviteSamples() as [Uint8Array]
-  const newcomer = people()[1].signing
+  const member = people()[1].signing
   const [nonce, id] = [new Uint8Array(32), new Uint8Array(16)]
   const transcript: Transcript = {
-    ...{ version: 1, versionsOffered: [1], authority: 'broker.example:443', brokerKey: newcomer.publicKey },
-    ...{ meshId: MESH, peerKey: newcomer.publicKey, serverNonce: nonce, clientNonce: nonce, connectionId: id },
+    ...{ version: 1, versionsOffered: [1], authority: 'broker.example:443', brokerKey: member.publicKey },
+    ...{ meshId: MESH, peerKey: member.publicKey, serverNonce: nonce, clientNonce: nonce, connectionId: id },
     ...{ issuedAtMs: 7, capabilities: [] },
   }
   const signed = { invite, name: 'ben', bindingSignature: new Uint8Array(SIGNATURE_BYTES) }
-  return certificateOf({ ...signed, transcript, signature: signEnrolment(newcomer, transcript, signed) })
+  return certificateOf({ ...signed, transcript, signature: signEnrolment(member, transcript, signed) })
 }
 
 function preparedSamples(): Uint8Array[] {

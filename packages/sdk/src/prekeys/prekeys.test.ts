@@ -9,7 +9,7 @@ beforeAll(ready)
 
 const meshId = 'a0'.repeat(16) as MeshId
 
-/** A broker that returns these claims, whatever is asked. */
+/** A broker that replies to each request with these claims. */
 const brokerOf = (answer: unknown) => ({
   meshId,
   asked: [] as unknown[],
