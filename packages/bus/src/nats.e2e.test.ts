@@ -65,7 +65,7 @@ else {
       onFollowing: () => undefined,
     })
     await up.promise
-    server.pause()
+    await server.pause()
     const sent = transport.send([{ topic: transport.topicOf(null), bytes: new Uint8Array(1) }])
     await server.stop()
     await expect(sent).rejects.toMatchObject({ code: 'bus_down' })

@@ -1,7 +1,8 @@
 /** Starts a NATS server for tests on a free loopback port, and can restart it there. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { createInterface } from 'node:readline'
+import { setImmediate } from 'node:timers/promises'
 
 const PLACES = ['/usr/sbin/nats-server', '/usr/bin/nats-server', '/usr/local/bin/nats-server']
 const PROGRAM = PLACES.find((path) => existsSync(path)) ?? null
@@ -26,9 +27,12 @@ export class NatsServer {
     return new NatsServer(child, port, [...args, '--port', port])
   }
 
-  /** Stops replies, until `stop` ends the server. */
-  pause(): void {
+  /** Stops replies, until `stop` ends the server. Resolves when the kernel has stopped each thread (Linux). */
+  async pause(): Promise<void> {
     this.#child.kill('SIGSTOP')
+    const threads = `/proc/${this.#child.pid}/task`
+    const isStopped = (thread: string) => readFileSync(`${threads}/${thread}/stat`, 'utf8').includes(') T ')
+    while (existsSync(threads) && !readdirSync(threads).every(isStopped)) await setImmediate()
   }
 
   async stop(): Promise<void> {
