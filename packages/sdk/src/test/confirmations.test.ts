@@ -159,8 +159,8 @@ test('a settle and its confirmation are stored in one write, and the next proces
   const batch = before.batches.find((changes) => changes.some(({ record }) => record?.kind === 'mark'))!
   expect(batch.map(({ record }) => record?.kind).sort()).toEqual(['mark', 'sealed'])
   const left = new MemoryStore(before.records) // what a killed process leaves
-  scene.broker.intercept = undefined
   await bob.close()
+  scene.broker.intercept = undefined
   expect(sent.find(envelopeId!)).toMatchObject({ state: 'stored' })
   await scene.openBob({ store: left })
   expect(await sent.wait(envelopeId!, 'confirmed')).toMatchObject({ isSigned: true })
