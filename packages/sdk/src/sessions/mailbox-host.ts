@@ -13,7 +13,8 @@ import type { SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
 import { endInStore } from '../inbox/replies.ts'
 import type { EnqueueReports, Peer } from '../peer.ts'
-import { openFileStore, type StoreLock, tryLockStore } from '../stores/file/file-store.ts'
+import { openFileStore } from '../stores/file/file-store.ts'
+import { type StoreLock, tryLockStore } from '../stores/file/lock.ts'
 import type { PeerStore } from '../stores/store.ts'
 import {
   type MailClaim,

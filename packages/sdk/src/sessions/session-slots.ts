@@ -30,7 +30,7 @@ import {
 import { joinAsDevice } from '../connection/join.ts'
 import { SealpostError } from '../errors.ts'
 import type { ConnectOptions } from '../peer.ts'
-import { isLockHeld, lockStore, lockStoreInTurn, type StoreLock, tryLockStore } from '../stores/file/file-store.ts'
+import { isLockHeld, lockStore, lockStoreInTurn, type StoreLock, tryLockStore } from '../stores/file/lock.ts'
 import { dialHost, type HostFrame, type HostLink, sessionsFolderOf, socketPathOf } from './mailbox-link.ts'
 
 export interface SlotOptions extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'webSocket'> {

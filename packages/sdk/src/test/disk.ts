@@ -2,7 +2,7 @@
  * Simulates a disk that loses power. Of data that was appended after the last sync, a prefix survives, whose last bytes
  * may be wrong. A rename or removal may be lost until its folder is synced, but none survives without the earlier ones.
  */
-import type { AppendFile, FileLayer } from '../stores/file/file-store.ts'
+import type { AppendFile, FileLayer } from '../stores/file/files.ts'
 
 interface Content {
   bytes: Uint8Array

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Attachment } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
 import { SealpostError } from '../../errors.ts'
-import { type StoreLock, tryLockStore } from '../../stores/file/file-store.ts'
+import { type StoreLock, tryLockStore } from '../../stores/file/lock.ts'
 import { type Attachments, type DownloadOptions, plainBytes } from '../attachments.ts'
 import type { AttachmentSource, UploadLog } from '../upload.ts'
 

@@ -5,7 +5,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { PowerCut, TestingDisk } from '../../test/disk.ts'
 import type { StoreChange } from '../store.ts'
-import { StoreJournal } from './file-store.ts'
+import { StoreJournal } from './journal.ts'
 
 const PATH = '/peer.store'
 const BOB = 'b'.repeat(64) as PeerKey

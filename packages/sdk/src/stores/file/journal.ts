@@ -1,0 +1,252 @@
+/**
+ * Implements a store in one file. The file has a head, followed by a frame for each batch. A batch counts once its
+ * frame is synced, and is read back completely or not at all. Obsolete records are dropped when the file is rewritten:
+ * each time it is opened, and when they exceed half of it.
+ *     head    "sealpost store 1" 16, salt 16, CRC-32 of the salt u32
+ *     frame   length of the batch u32, CRC-32 of salt, place of the frame and batch u32, batch
+ *
+ * One frame is written at a time, so after a crash only the last one can be incomplete; it was not reported as stored
+ * and is dropped. If a damaged frame is followed by complete ones, the file is refused. The checksum includes salt and
+ * position, so that neither blocks of an earlier file nor a body that looks like a frame are mistaken for one.
+ */
+import { crc32 } from 'node:zlib'
+import { SealpostError } from '../../errors.ts'
+import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
+import type { AppendFile, FileLayer } from './files.ts'
+
+const MAGIC = new TextEncoder().encode('sealpost store 1')
+const SALT_BYTES = 16
+const SALT_END = MAGIC.length + SALT_BYTES
+const HEAD_BYTES = SALT_END + 4
+const FRAME_HEAD_BYTES = 8
+/** The size below which obsolete records do not cause a rewrite. */
+const GARBAGE_BYTES_MIN = 1024 * 1024
+/**
+ * The maximum size of a batch to search for behind a damaged one. Random bytes would too often look like a larger one.
+ */
+const SOUGHT_BYTES_MAX = 1024 * 1024
+/** The size of the pieces in a rewrite, so that a long backlog is not in memory twice. */
+const PIECE_BYTES = 1024 * 1024
+
+interface Kept {
+  readonly record: StoreRecord
+  readonly byteCount: number
+}
+
+/** @internal */
+export class StoreJournal implements PeerStore {
+  private readonly files: FileLayer
+  private readonly path: string
+  private readonly kept = new Map<string, Kept>()
+  private keptBytes = 0
+  private file: AppendFile | null = null
+  private salt = new Uint8Array(SALT_BYTES)
+  private length = 0
+  private failure: SealpostError | null = null
+
+  private constructor(files: FileLayer, path: string) {
+    this.files = files
+    this.path = path
+  }
+
+  /** Opens the journal. @throws SealpostError `store_corrupt`, `store_failed` */
+  static async open(files: FileLayer, path: string): Promise<StoreJournal> {
+    const journal = new StoreJournal(files, path)
+    const whole = await files.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
+    if (whole) for (const batch of batchesOf(whole)) for (const change of decodeChanges(batch)) journal.apply(change)
+    await journal.guard(() => journal.writeAnew())
+    return journal
+  }
+
+  async load(): Promise<StoreRecord[]> {
+    return [...this.kept.values()].map(({ record }) => record)
+  }
+
+  async write(changes: readonly StoreChange[]): Promise<void> {
+    await this.guard(async () => {
+      const pieces = changes.map(encodeChange)
+      await this.append(pieces)
+      await this.file!.sync()
+      for (const [i, change] of changes.entries()) this.apply(change, pieces[i]!.length)
+      if (this.length - this.keptBytes > Math.max(GARBAGE_BYTES_MIN, this.keptBytes)) await this.writeAnew()
+    })
+  }
+
+  async close(): Promise<void> {
+    const { file } = this
+    this.file = null
+    this.failure ??= new SealpostError('store_failed', 'This store was closed.')
+    await file?.close()
+  }
+
+  private apply(change: StoreChange, byteCount = encodeChange(change).length): void {
+    const { key, record } = change
+    this.keptBytes -= this.kept.get(key)?.byteCount ?? 0
+    if (!record) this.kept.delete(key)
+    else {
+      this.kept.set(key, { record, byteCount })
+      this.keptBytes += byteCount
+    }
+  }
+
+  private async append(pieces: readonly Uint8Array[]): Promise<void> {
+    const frame = frameOf(pieces, this.salt, this.length)
+    await this.file!.append(frame)
+    this.length += frame.length
+  }
+
+  /** Writes a new file, which replaces this one once it is synced. */
+  private async writeAnew(): Promise<void> {
+    const fresh = `${this.path}.new`
+    await this.file?.close()
+    this.file = await this.files.create(fresh)
+    crypto.getRandomValues(this.salt)
+    await this.file.append(headOf(this.salt))
+    this.length = HEAD_BYTES
+    let piece: Uint8Array[] = []
+    let pieceBytes = 0
+    for (const [key, { record, byteCount }] of this.kept) {
+      piece.push(encodeChange({ key, record }))
+      pieceBytes += byteCount
+      if (pieceBytes < PIECE_BYTES) continue
+      await this.append(piece)
+      piece = []
+      pieceBytes = 0
+    }
+    if (piece.length > 0) await this.append(piece)
+    await this.file.sync()
+    await this.files.rename(fresh, this.path)
+    await this.files.syncFolder(this.path)
+  }
+
+  /**
+   * Runs a step. After an error, refuses all others: the file's state is unknown, and a failed sync must not be
+   * retried.
+   */
+  private async guard(step: () => Promise<void>): Promise<void> {
+    if (this.failure) throw this.failure
+    try {
+      await step()
+    } catch (cause) {
+      this.failure = storeFailed(cause)
+      throw this.failure
+    }
+  }
+}
+
+/** @internal */
+export function storeFailed(cause: unknown): SealpostError {
+  return new SealpostError('store_failed', "Can't read or write the file of this store.", { cause })
+}
+
+function headOf(salt: Uint8Array): Uint8Array {
+  const head = new Uint8Array(HEAD_BYTES)
+  head.set(MAGIC)
+  head.set(salt, MAGIC.length)
+  new DataView(head.buffer).setUint32(SALT_END, crc32(salt))
+  return head
+}
+
+function frameOf(pieces: readonly Uint8Array[], salt: Uint8Array, at: number): Uint8Array {
+  const byteCount = pieces.reduce((sum, piece) => sum + piece.length, 0)
+  const frame = new Uint8Array(FRAME_HEAD_BYTES + byteCount)
+  let end = FRAME_HEAD_BYTES
+  for (const piece of pieces) {
+    frame.set(piece, end)
+    end += piece.length
+  }
+  const view = new DataView(frame.buffer)
+  view.setUint32(0, byteCount)
+  view.setUint32(4, sumOf(frame.subarray(FRAME_HEAD_BYTES), salt, at))
+  return frame
+}
+
+function sumOf(batch: Uint8Array, salt: Uint8Array, at: number): number {
+  const place = new Uint8Array(8)
+  new DataView(place.buffer).setFloat64(0, at)
+  return crc32(batch, crc32(place, crc32(salt)))
+}
+
+/** Returns the records in the file of a journal, which another process may be writing. @throws SealpostError `store_corrupt` */
+export function storedRecords(whole: Uint8Array): StoreRecord[] {
+  const records = new Map<string, StoreRecord>()
+  for (const batch of batchesOf(whole))
+    for (const { key, record } of decodeChanges(batch))
+      if (record) records.set(key, record)
+      else records.delete(key)
+  return [...records.values()]
+}
+
+/** Yields the batches in a file. @throws SealpostError `store_corrupt` */
+function* batchesOf(whole: Uint8Array): Generator<Uint8Array> {
+  const head = headOf(whole.subarray(MAGIC.length, SALT_END))
+  if (whole.length < HEAD_BYTES || !head.every((byte, i) => whole[i] === byte))
+    throw new SealpostError('store_corrupt', 'This file is not a store of this version.')
+  for (let at = HEAD_BYTES; at < whole.length; ) {
+    const batch = batchAt(whole, at)
+    if (!batch) return checkTail(whole, at)
+    yield batch
+    at += FRAME_HEAD_BYTES + batch.length
+  }
+}
+
+/** Returns the batch of the frame at `at`; null if the frame is incomplete. Empty batches are never written. */
+function batchAt(whole: Uint8Array, at: number): Uint8Array | null {
+  const batchAt = at + FRAME_HEAD_BYTES
+  if (batchAt >= whole.length) return null
+  const view = new DataView(whole.buffer, whole.byteOffset, whole.length)
+  const end = batchAt + view.getUint32(at)
+  if (end === batchAt || end > whole.length) return null
+  const batch = whole.subarray(batchAt, end)
+  const salt = whole.subarray(MAGIC.length, SALT_END)
+  return sumOf(batch, salt, at) === view.getUint32(at + 4) ? batch : null
+}
+
+function checkTail(whole: Uint8Array, brokenAt: number): void {
+  const rest = new DataView(whole.buffer, whole.byteOffset, whole.length)
+  for (let at = brokenAt + 1; at + FRAME_HEAD_BYTES < whole.length; at++)
+    if (rest.getUint32(at) <= SOUGHT_BYTES_MAX && batchAt(whole, at))
+      throw new SealpostError('store_corrupt', 'This store is damaged.')
+}
+
+/**
+ * The size of the head of an encoded change: the lengths of the change and of its bytes (u32, big-endian). The key and
+ * the fields as JSON follow, then the bytes.
+ */
+const CHANGE_HEAD_BYTES = 8
+const NO_BYTES = new Uint8Array(0)
+const encoder = new TextEncoder()
+const decoder = new TextDecoder()
+
+/** @internal */
+export function encodeChange({ key, record }: StoreChange): Uint8Array {
+  const { bytes = NO_BYTES, ...fields } = (record ?? {}) as { bytes?: Uint8Array }
+  const text = encoder.encode(JSON.stringify({ key, fields: record ? fields : null }))
+  const whole = new Uint8Array(CHANGE_HEAD_BYTES + text.length + bytes.length)
+  const view = new DataView(whole.buffer)
+  view.setUint32(0, text.length)
+  view.setUint32(4, bytes.length)
+  whole.set(text, CHANGE_HEAD_BYTES)
+  whole.set(bytes, CHANGE_HEAD_BYTES + text.length)
+  return whole
+}
+
+/** Reads changes that `encodeChange` wrote one after another. The caller has verified the checksum. @internal */
+export function decodeChanges(batch: Uint8Array): StoreChange[] {
+  const view = new DataView(batch.buffer, batch.byteOffset, batch.length)
+  const changes: StoreChange[] = []
+  for (let at = 0; at < batch.length; ) {
+    const bytesAt = at + CHANGE_HEAD_BYTES + view.getUint32(at)
+    const end = bytesAt + view.getUint32(at + 4)
+    const { key, fields } = JSON.parse(decoder.decode(batch.subarray(at + CHANGE_HEAD_BYTES, bytesAt)))
+    // Copy the bytes; a view would keep the whole file in memory.
+    const record = end > bytesAt ? { ...fields, bytes: batch.slice(bytesAt, end) } : fields
+    changes.push({ key, record: isEmptyBody(record) ? { ...record, bytes: NO_BYTES } : record })
+    at = end
+  }
+  return changes
+}
+
+function isEmptyBody(record: StoreRecord | null): boolean {
+  return record?.kind === 'waiting' && !record.bytes
+}
