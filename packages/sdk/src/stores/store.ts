@@ -36,6 +36,13 @@ export interface PeerStore {
   close(): Promise<void>
 }
 
+/**
+ * The prefix of the keys of *secret* records. Their former versions must not be readable from a stolen disk. A file
+ * store erases a version at most one second after a batch has replaced or deleted it, when the store is closed, and
+ * when it is opened next. A browser's database gives no such guarantee.
+ */
+export const SECRET_PREFIX = 'secret/'
+
 export interface StoreChange {
   readonly key: string
   readonly record: StoreRecord | null

@@ -3,7 +3,7 @@ import type { StreamId } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, GroupId, MeshId, PeerKey } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { openKeyEpochs } from '../keys/key-epochs.ts'
-import { loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
+import { loadStore, type PeerStore, SECRET_PREFIX, type StoreRecord } from '../stores/store.ts'
 
 export interface StoreWorld {
   /** Opens the store, which is at the same location each time. */
@@ -122,6 +122,22 @@ export function storeConformance(
       await store().write([{ key: 'out 3', record: null }, ...put(waiting(3))])
       await reopen()
       expect(await contents()).toEqual([last, waiting(3)])
+    })
+
+    test('returns the newest version of each secret record, after a close and after a crash', async () => {
+      const secret = (no: number, byte: number) => ({
+        key: `${SECRET_PREFIX}${no}`,
+        record: waiting(no, Uint8Array.of(byte)),
+      })
+      await store().write([secret(1, 1), secret(2, 1), secret(3, 1), ...put(waiting(4))])
+      await store().write([secret(1, 2), { key: `${SECRET_PREFIX}2`, record: null }])
+      const newest = [waiting(1, Uint8Array.of(2)), waiting(3, Uint8Array.of(1)), waiting(4)]
+      await reopen()
+      expect(await contents()).toEqual(newest)
+      await store().write([secret(3, 2)])
+      await world.crash()
+      open = await world.open()
+      expect(await contents()).toEqual([...newest.slice(0, 1), waiting(3, Uint8Array.of(2)), waiting(4)])
     })
 
     test('keeps a thousand records through several processes', async () => {

@@ -1,12 +1,14 @@
 /**
  * Simulates a disk that loses power. Of data that was appended after the last sync, a prefix survives, whose last bytes
- * may be wrong. A rename or removal may be lost until its folder is synced, but none survives without the earlier ones.
+ * may be wrong. Of each overwrite in place, any part survives. A rename or removal may be lost until its folder is synced, but none survives without the earlier ones.
  */
-import type { AppendFile, FileLayer } from '../stores/file/files.ts'
+import type { AppendFile, FileLayer, InPlaceFile } from '../stores/file/files.ts'
 
 interface Content {
   bytes: Uint8Array
   syncedBytes: number
+  /** Bytes that were overwritten in place since the last sync, oldest first. */
+  overwritten: { at: number; former: Uint8Array }[]
 }
 
 type Names = Map<string, Content>
@@ -29,7 +31,7 @@ export class TestingDisk implements FileLayer {
   }
 
   put(path: string, bytes: Uint8Array): void {
-    const content = { bytes, syncedBytes: bytes.length }
+    const content = { bytes, syncedBytes: bytes.length, overwritten: [] }
     this.names.set(path, content)
     this.syncedNames.set(path, content)
   }
@@ -39,7 +41,7 @@ export class TestingDisk implements FileLayer {
   }
 
   async create(path: string): Promise<AppendFile> {
-    const content: Content = { bytes: new Uint8Array(0), syncedBytes: 0 }
+    const content = emptyContent()
     this.changeNames((names) => names.set(path, content))
     return {
       append: async (bytes) => {
@@ -50,6 +52,23 @@ export class TestingDisk implements FileLayer {
       sync: async () => {
         this.syncStep(() => {
           content.syncedBytes = content.bytes.length
+        })
+      },
+      close: async () => undefined,
+    }
+  }
+
+  async openInPlace(path: string): Promise<InPlaceFile> {
+    const content = this.names.get(path) ?? emptyContent()
+    if (!this.names.has(path)) this.changeNames((names) => names.set(path, content))
+    return {
+      write: async (at, bytes) => {
+        this.step(() => overwrite(content, at, bytes))
+      },
+      sync: async () => {
+        this.syncStep(() => {
+          content.syncedBytes = content.bytes.length
+          content.overwritten = []
         })
       },
       close: async () => undefined,
@@ -109,6 +128,18 @@ export class TestingDisk implements FileLayer {
   }
 }
 
+function emptyContent(): Content {
+  return { bytes: new Uint8Array(0), syncedBytes: 0, overwritten: [] }
+}
+
+function overwrite(content: Content, at: number, bytes: Uint8Array): void {
+  const whole = new Uint8Array(Math.max(content.bytes.length, at + bytes.length))
+  whole.set(content.bytes)
+  content.overwritten.push({ at, former: whole.slice(at, at + bytes.length) })
+  whole.set(bytes, at)
+  content.bytes = whole
+}
+
 function joined(head: Uint8Array, tail: Uint8Array): Uint8Array {
   const whole = new Uint8Array(head.length + tail.length)
   whole.set(head)
@@ -118,6 +149,11 @@ function joined(head: Uint8Array, tail: Uint8Array): Uint8Array {
 
 function tear(content: Content, random: () => number): void {
   const { bytes, syncedBytes } = content
+  for (const { at, former } of content.overwritten.reverse()) {
+    const keptBytes = below(random, former.length + 1)
+    if (random() < 0.5) bytes.set(former.slice(keptBytes), at + keptBytes)
+  }
+  content.overwritten = []
   const end = syncedBytes + below(random, bytes.length - syncedBytes + 1)
   const left = bytes.slice(0, end)
   // A disk writes blocks in any order, so lose some bytes before the end.

@@ -4,7 +4,7 @@
  */
 import type { PeerStore, StoreRecord } from '../store.ts'
 import { nodeFiles } from './files.ts'
-import { StoreJournal, storedRecords, storeFailed } from './journal.ts'
+import { publicRecords, StoreJournal, storeFailed } from './journal.ts'
 import { lockStore } from './lock.ts'
 
 export { nodeFiles } from './files.ts'
@@ -20,9 +20,13 @@ export async function openFileStore(path: string): Promise<PeerStore> {
   const lock = await lockStore(path)
   try {
     const journal = await StoreJournal.open(nodeFiles, path)
+    const erasure = new Erasure(journal)
     return {
       load: () => journal.load(),
-      write: (changes) => journal.write(changes),
+      write: async (changes) => {
+        await journal.write(changes)
+        erasure.request()
+      },
       close: () => journal.close().finally(lock.release),
     }
   } catch (error) {
@@ -32,11 +36,41 @@ export async function openFileStore(path: string): Promise<PeerStore> {
 }
 
 /**
- * Reads the records of a store that another process may have open. Returns an empty list if there is no store.
+ * Reads the records, except secret ones, of a store that another process may have open. Returns an empty list if there is no store.
  * @throws SealpostError `store_corrupt`, `store_failed`
  * @internal
  */
 export async function readStoreRecords(path: string): Promise<StoreRecord[]> {
   const whole = await nodeFiles.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
-  return whole ? storedRecords(whole) : []
+  return whole ? publicRecords(whole) : []
+}
+
+const ERASE_EVERY_MS = 1_000
+
+/** Erases the former versions of secret records soon after a batch, and at most once per second. */
+class Erasure {
+  readonly #journal: StoreJournal
+  #timer: NodeJS.Timeout | null = null
+  #nextAtMs = 0
+
+  constructor(journal: StoreJournal) {
+    this.#journal = journal
+  }
+
+  request(): void {
+    if (this.#timer || !this.#journal.hasObsoleteSecrets) return
+    this.#timer = setTimeout(() => this.#erase(), Math.max(0, this.#nextAtMs - performance.now()))
+    this.#timer.unref() // if the process ends first, the next one erases them when it opens the store
+  }
+
+  async #erase(): Promise<void> {
+    try {
+      await this.#journal.eraseObsoleteSecrets()
+    } catch {
+      return // the next write reports the failure
+    }
+    this.#nextAtMs = performance.now() + ERASE_EVERY_MS
+    this.#timer = null
+    this.request()
+  }
 }

@@ -1,5 +1,5 @@
 /** The file system under a store. */
-import { type FileHandle, open, readFile, rename, rm } from 'node:fs/promises'
+import { constants, type FileHandle, open, readFile, rename, rm } from 'node:fs/promises'
 import { platform } from 'node:os'
 import { dirname } from 'node:path'
 
@@ -9,6 +9,8 @@ export interface FileLayer {
   read(path: string): Promise<Uint8Array | null>
   /** Creates a file that only its owner can read, or truncates an existing one. */
   create(path: string): Promise<AppendFile>
+  /** Opens a file whose bytes are overwritten in place, or creates one that only its owner can read. */
+  openInPlace(path: string): Promise<InPlaceFile>
   /** Renames a file, which replaces the target atomically. Durable after `syncFolder`. */
   rename(from: string, to: string): Promise<void>
   remove(path: string): Promise<void>
@@ -19,6 +21,13 @@ export interface FileLayer {
 /** @internal */
 export interface AppendFile {
   append(bytes: Uint8Array): Promise<void>
+  sync(): Promise<void>
+  close(): Promise<void>
+}
+
+/** @internal */
+export interface InPlaceFile {
+  write(at: number, bytes: Uint8Array): Promise<void>
   sync(): Promise<void>
   close(): Promise<void>
 }
@@ -35,6 +44,14 @@ export const nodeFiles: FileLayer = {
     }
   },
   create: async (path) => appendTo(await open(path, 'w', 0o600)),
+  openInPlace: async (path) => {
+    const file = await open(path, constants.O_RDWR | constants.O_CREAT, 0o600)
+    return {
+      write: (at, bytes) => writeAll(file, bytes, at),
+      sync: () => file.datasync(),
+      close: () => file.close(),
+    }
+  },
   rename,
   remove: (path) => rm(path, { force: true }),
   syncFolder: async (path) => {
@@ -52,13 +69,17 @@ function appendTo(file: FileHandle): AppendFile {
   let end = 0
   return {
     append: async (bytes) => {
-      for (let done = 0; done < bytes.length; ) {
-        const { bytesWritten } = await file.write(bytes, done, bytes.length - done, end)
-        done += bytesWritten
-        end += bytesWritten
-      }
+      await writeAll(file, bytes, end)
+      end += bytes.length
     },
     sync: () => file.datasync(),
     close: () => file.close(),
+  }
+}
+
+async function writeAll(file: FileHandle, bytes: Uint8Array, at: number): Promise<void> {
+  for (let done = 0; done < bytes.length; ) {
+    const { bytesWritten } = await file.write(bytes, done, bytes.length - done, at + done)
+    done += bytesWritten
   }
 }

@@ -11,8 +11,9 @@
  */
 import { crc32 } from 'node:zlib'
 import { SealpostError } from '../../errors.ts'
-import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
+import { type PeerStore, SECRET_PREFIX, type StoreChange, type StoreRecord } from '../store.ts'
 import type { AppendFile, FileLayer } from './files.ts'
+import { type EncryptedRecord, SecretSegments, type Segment } from './secret-segments.ts'
 
 const MAGIC = new TextEncoder().encode('sealpost store 1')
 const SALT_BYTES = 16
@@ -25,36 +26,61 @@ const GARBAGE_BYTES_MIN = 1024 * 1024
  * The maximum size of a batch to search for behind a damaged one. Random bytes would too often look like a larger one.
  */
 const SOUGHT_BYTES_MAX = 1024 * 1024
-/** The size of the pieces in a rewrite, so that a long backlog is not in memory twice. */
+/** The size of the pieces in a rewrite. */
 const PIECE_BYTES = 1024 * 1024
+
+type StoredRecord = StoreRecord | EncryptedRecord
+
+interface Placed {
+  readonly change: StoreChange
+  /** The segment of a secret record. */
+  readonly segment: Segment | null
+  /** Whether the record has been stored again since it last changed. */
+  readonly isResting: boolean
+}
 
 interface Kept {
   readonly record: StoreRecord
-  readonly byteCount: number
+  readonly isResting: boolean
+  segment: Segment | null
+  byteCount: number
 }
 
 /** @internal */
 export class StoreJournal implements PeerStore {
   private readonly files: FileLayer
   private readonly path: string
+  private readonly segments: SecretSegments
   private readonly kept = new Map<string, Kept>()
   private keptBytes = 0
   private file: AppendFile | null = null
   private salt = new Uint8Array(SALT_BYTES)
   private length = 0
   private failure: SealpostError | null = null
+  /** Settles when the last step has ended. */
+  private lastStep: Promise<unknown> = Promise.resolve()
 
-  private constructor(files: FileLayer, path: string) {
+  private constructor(files: FileLayer, path: string, segments: SecretSegments) {
     this.files = files
     this.path = path
+    this.segments = segments
   }
 
   /** Opens the journal. @throws SealpostError `store_corrupt`, `store_failed` */
   static async open(files: FileLayer, path: string): Promise<StoreJournal> {
-    const journal = new StoreJournal(files, path)
-    const whole = await files.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
-    if (whole) for (const batch of batchesOf(whole)) for (const change of decodeChanges(batch)) journal.apply(change)
-    await journal.guard(() => journal.writeAnew())
+    const read = async () => [await files.read(path), await SecretSegments.open(files, `${path}.secrets`)] as const
+    const [whole, segments] = await read().catch((cause) => Promise.reject(storeFailed(cause)))
+    const journal = new StoreJournal(files, path, segments)
+    for (const [key, stored] of whole ? newestVersions(whole) : []) {
+      const change = isEncrypted(stored)
+        ? (decodeChanges(segments.decrypt(stored))[0] as StoreChange)
+        : { key, record: stored }
+      journal.apply({ change, segment: null, isResting: true }, encodeChange(change).length)
+    }
+    await journal.step(async () => {
+      await journal.writeAnew()
+      await segments.destroyFormer()
+    })
     return journal
   }
 
@@ -63,36 +89,86 @@ export class StoreJournal implements PeerStore {
   }
 
   async write(changes: readonly StoreChange[]): Promise<void> {
-    await this.guard(async () => {
-      const pieces = changes.map(encodeChange)
-      await this.append(pieces)
-      await this.file!.sync()
-      for (const [i, change] of changes.entries()) this.apply(change, pieces[i]!.length)
-      if (this.length - this.keptBytes > Math.max(GARBAGE_BYTES_MIN, this.keptBytes)) await this.writeAnew()
+    await this.step(async () => {
+      const segment = changes.some(isSecret) ? await this.segments.openSegment('changing') : null
+      await this.store(
+        changes.map((change) => ({ change, segment: isSecret(change) ? segment : null, isResting: false })),
+      )
+      await this.dropObsolete()
+    })
+  }
+
+  get hasObsoleteSecrets(): boolean {
+    return this.segments.hasObsolete
+  }
+
+  /** Erases the former versions of secret records. */
+  async eraseObsoleteSecrets(): Promise<void> {
+    await this.step(async () => {
+      const obsolete = this.segments.takeObsolete()
+      const live = obsolete.flatMap((segment) => [...segment.live])
+      for (const keys of this.inPieces(live)) await this.store(await this.moved(keys))
+      if (obsolete.length > 0) await this.segments.destroy(obsolete)
+      await this.dropObsolete()
     })
   }
 
   async close(): Promise<void> {
-    const { file } = this
-    this.file = null
-    this.failure ??= new SealpostError('store_failed', 'This store was closed.')
-    await file?.close()
+    try {
+      if (!this.failure) await this.eraseObsoleteSecrets()
+    } finally {
+      const { file } = this
+      this.file = null
+      this.failure ??= new SealpostError('store_failed', 'This store was closed.')
+      await file?.close()
+      await this.segments.close()
+    }
   }
 
-  private apply(change: StoreChange, byteCount = encodeChange(change).length): void {
-    const { key, record } = change
-    this.keptBytes -= this.kept.get(key)?.byteCount ?? 0
+  private apply({ change: { key, record }, segment, isResting }: Placed, byteCount: number): void {
+    const former = this.kept.get(key)
+    this.keptBytes -= former?.byteCount ?? 0
+    if (former?.segment) this.segments.removed(key, former.segment)
     if (!record) this.kept.delete(key)
     else {
-      this.kept.set(key, { record, byteCount })
+      this.kept.set(key, { record, segment, isResting, byteCount })
       this.keptBytes += byteCount
+      segment?.live.add(key)
     }
+  }
+
+  /** Appends a batch and applies it once it is synced. */
+  private async store(batch: readonly Placed[]): Promise<void> {
+    const pieces = batch.map((placed) => this.encode(placed))
+    await this.append(pieces)
+    await this.file!.sync()
+    for (const [i, placed] of batch.entries()) this.apply(placed, pieces[i]!.length)
+  }
+
+  private encode({ change, segment }: Pick<Placed, 'change' | 'segment'>): Uint8Array {
+    const plain = encodeChange(change)
+    return segment ? encodeChange({ key: change.key, record: this.segments.encrypt(plain, segment) }) : plain
   }
 
   private async append(pieces: readonly Uint8Array[]): Promise<void> {
     const frame = frameOf(pieces, this.salt, this.length)
     await this.file!.append(frame)
     this.length += frame.length
+  }
+
+  /** Chooses other segments for secret records. */
+  private async moved(keys: readonly string[]): Promise<Placed[]> {
+    const batch: Placed[] = []
+    for (const key of keys) {
+      const { record, isResting } = this.kept.get(key)!
+      const segment = await this.segments.openSegment(isResting ? 'resting' : 'changing')
+      batch.push({ change: { key, record }, segment, isResting: true })
+    }
+    return batch
+  }
+
+  private async dropObsolete(): Promise<void> {
+    if (this.length - this.keptBytes > Math.max(GARBAGE_BYTES_MIN, this.keptBytes)) await this.writeAnew()
   }
 
   /** Writes a new file, which replaces this one once it is synced. */
@@ -103,35 +179,72 @@ export class StoreJournal implements PeerStore {
     crypto.getRandomValues(this.salt)
     await this.file.append(headOf(this.salt))
     this.length = HEAD_BYTES
-    let piece: Uint8Array[] = []
-    let pieceBytes = 0
-    for (const [key, { record, byteCount }] of this.kept) {
-      piece.push(encodeChange({ key, record }))
-      pieceBytes += byteCount
-      if (pieceBytes < PIECE_BYTES) continue
-      await this.append(piece)
-      piece = []
-      pieceBytes = 0
-    }
-    if (piece.length > 0) await this.append(piece)
+    for (const keys of this.inPieces(this.kept.keys())) await this.append(await this.encodedAgain(keys))
     await this.file.sync()
     await this.files.rename(fresh, this.path)
     await this.files.syncFolder(this.path)
   }
 
+  private async encodedAgain(keys: readonly string[]): Promise<Uint8Array[]> {
+    const pieces: Uint8Array[] = []
+    for (const key of keys) {
+      const kept = this.kept.get(key)!
+      const change = { key, record: kept.record }
+      if (!kept.segment && isSecret(change)) {
+        kept.segment = await this.segments.openSegment('resting')
+        kept.segment.live.add(key)
+      }
+      const piece = this.encode({ change, segment: kept.segment })
+      this.keptBytes += piece.length - kept.byteCount
+      kept.byteCount = piece.length
+      pieces.push(piece)
+    }
+    return pieces
+  }
+
+  /** Divides keys of records, so that a long backlog is not in memory twice. */
+  private *inPieces(keys: Iterable<string>): Generator<string[]> {
+    let piece: string[] = []
+    let pieceBytes = 0
+    for (const key of keys) {
+      piece.push(key)
+      pieceBytes += this.kept.get(key)!.byteCount
+      if (pieceBytes < PIECE_BYTES) continue
+      yield piece
+      piece = []
+      pieceBytes = 0
+    }
+    if (piece.length > 0) yield piece
+  }
+
   /**
-   * Runs a step. After an error, refuses all others: the file's state is unknown, and a failed sync must not be
-   * retried.
+   * Runs a step after the earlier ones. After an error, refuses all others: the file's state is unknown, and a failed
+   * sync must not be retried.
    */
-  private async guard(step: () => Promise<void>): Promise<void> {
+  private step(run: () => Promise<void>): Promise<void> {
+    const ended = this.lastStep.then(() => this.guard(run))
+    this.lastStep = ended.catch(() => undefined)
+    return ended
+  }
+
+  private async guard(run: () => Promise<void>): Promise<void> {
     if (this.failure) throw this.failure
     try {
-      await step()
+      await run()
     } catch (cause) {
       this.failure = storeFailed(cause)
       throw this.failure
     }
   }
+}
+
+/** Whether the change stores a secret record. */
+function isSecret({ key, record }: StoreChange): boolean {
+  return record !== null && key.startsWith(SECRET_PREFIX)
+}
+
+function isEncrypted(record: StoredRecord): record is EncryptedRecord {
+  return record.kind === 'secret'
 }
 
 /** @internal */
@@ -167,14 +280,22 @@ function sumOf(batch: Uint8Array, salt: Uint8Array, at: number): number {
   return crc32(batch, crc32(place, crc32(salt)))
 }
 
-/** Returns the records in the file of a journal, which another process may be writing. @throws SealpostError `store_corrupt` */
-export function storedRecords(whole: Uint8Array): StoreRecord[] {
-  const records = new Map<string, StoreRecord>()
+/**
+ * Returns the records in the file of a journal, which another process may be writing. Omits secret records.
+ * @throws SealpostError `store_corrupt`
+ */
+export function publicRecords(whole: Uint8Array): StoreRecord[] {
+  const records = [...newestVersions(whole).values()]
+  return records.filter((record): record is StoreRecord => !isEncrypted(record))
+}
+
+function newestVersions(whole: Uint8Array): Map<string, StoredRecord> {
+  const records = new Map<string, StoredRecord>()
   for (const batch of batchesOf(whole))
     for (const { key, record } of decodeChanges(batch))
       if (record) records.set(key, record)
       else records.delete(key)
-  return [...records.values()]
+  return records
 }
 
 /** Yields the batches in a file. @throws SealpostError `store_corrupt` */
@@ -218,8 +339,13 @@ const NO_BYTES = new Uint8Array(0)
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
+interface StoredChange {
+  readonly key: string
+  readonly record: StoredRecord | null
+}
+
 /** @internal */
-export function encodeChange({ key, record }: StoreChange): Uint8Array {
+export function encodeChange({ key, record }: StoredChange): Uint8Array {
   const { bytes = NO_BYTES, ...fields } = (record ?? {}) as { bytes?: Uint8Array }
   const text = encoder.encode(JSON.stringify({ key, fields: record ? fields : null }))
   const whole = new Uint8Array(CHANGE_HEAD_BYTES + text.length + bytes.length)
@@ -232,9 +358,9 @@ export function encodeChange({ key, record }: StoreChange): Uint8Array {
 }
 
 /** Reads changes that `encodeChange` wrote one after another. The caller has verified the checksum. @internal */
-export function decodeChanges(batch: Uint8Array): StoreChange[] {
+export function decodeChanges(batch: Uint8Array): StoredChange[] {
   const view = new DataView(batch.buffer, batch.byteOffset, batch.length)
-  const changes: StoreChange[] = []
+  const changes: StoredChange[] = []
   for (let at = 0; at < batch.length; ) {
     const bytesAt = at + CHANGE_HEAD_BYTES + view.getUint32(at)
     const end = bytesAt + view.getUint32(at + 4)
@@ -247,6 +373,6 @@ export function decodeChanges(batch: Uint8Array): StoreChange[] {
   return changes
 }
 
-function isEmptyBody(record: StoreRecord | null): boolean {
+function isEmptyBody(record: StoredRecord | null): boolean {
   return record?.kind === 'waiting' && !record.bytes
 }
