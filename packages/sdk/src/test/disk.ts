@@ -20,6 +20,8 @@ export class TestingDisk implements FileLayer {
   steps = 0
   /** The step during which the power fails. */
   cutAtStep = Infinity
+  /** The contents of all files, also of those that were replaced or removed: their blocks stay on a disk. */
+  private readonly written: Content[] = []
   private names: Names = new Map()
   private syncedNames: Names = new Map()
   /** Changes since the folder was last synced. */
@@ -28,6 +30,11 @@ export class TestingDisk implements FileLayer {
   /** Returns the file's bytes, which a test may damage. */
   contentOf(path: string): Uint8Array {
     return this.names.get(path)!.bytes
+  }
+
+  /** Returns what a thief of the disk can read. */
+  everyContent(): Uint8Array[] {
+    return this.written.map(({ bytes }) => bytes)
   }
 
   put(path: string, bytes: Uint8Array): void {
@@ -41,7 +48,7 @@ export class TestingDisk implements FileLayer {
   }
 
   async create(path: string): Promise<AppendFile> {
-    const content = emptyContent()
+    const content = this.emptyContent()
     this.changeNames((names) => names.set(path, content))
     return {
       append: async (bytes) => {
@@ -59,7 +66,7 @@ export class TestingDisk implements FileLayer {
   }
 
   async openInPlace(path: string): Promise<InPlaceFile> {
-    const content = this.names.get(path) ?? emptyContent()
+    const content = this.names.get(path) ?? this.emptyContent()
     if (!this.names.has(path)) this.changeNames((names) => names.set(path, content))
     return {
       write: async (at, bytes) => {
@@ -105,6 +112,12 @@ export class TestingDisk implements FileLayer {
     this.cutAtStep = Infinity
   }
 
+  private emptyContent(): Content {
+    const content = { bytes: new Uint8Array(0), syncedBytes: 0, overwritten: [] }
+    this.written.push(content)
+    return content
+  }
+
   private changeNames(change: (names: Names) => void): void {
     this.step(() => {
       change(this.names)
@@ -126,10 +139,6 @@ export class TestingDisk implements FileLayer {
     if (this.steps >= this.cutAtStep) throw new PowerCut()
     effect()
   }
-}
-
-function emptyContent(): Content {
-  return { bytes: new Uint8Array(0), syncedBytes: 0, overwritten: [] }
 }
 
 function overwrite(content: Content, at: number, bytes: Uint8Array): void {
