@@ -1,7 +1,7 @@
 /** Makes secret records, and reads the versions of them that a thief finds in the files of a store. */
 import { createDecipheriv } from 'node:crypto'
 import { crc32 } from 'node:zlib'
-import { type PeerKey, toHex } from '@sealpost/std'
+import { type EnvelopeId, type PeerKey, toHex } from '@sealpost/std'
 import { decodeChanges } from '../stores/file/journal.ts'
 import type { EncryptedRecord } from '../stores/file/secret-segments.ts'
 import { type PeerStore, SECRET_PREFIX, type StoreChange } from '../stores/store.ts'
@@ -18,9 +18,17 @@ export function secret(name: string, version: number, byteCount = 20): StoreChan
 
 /** A record that is secret if its key has the prefix. */
 export function put(key: string, version: number, byteCount = 20): StoreChange {
-  const bytes = new Uint8Array(byteCount).fill(version)
+  const envelopeId = '7'.repeat(32) as EnvelopeId
+  return { key, record: { kind: 'sealed', envelopeId, admittedAtMs: 0, ...outgoing(version, byteCount) } }
+}
+
+export function unsealed(key: string, version: number, byteCount = 20): StoreChange {
+  return { key, record: { kind: 'waiting', ...outgoing(version, byteCount) } }
+}
+
+function outgoing(version: number, byteCount: number) {
   const terms = { to: BOB, priority: 'next', ttlSeconds: 0 } as const
-  return { key, record: { kind: 'waiting', outboxNo: version, terms, bytes } }
+  return { outboxNo: version, terms, bytes: new Uint8Array(byteCount).fill(version) }
 }
 
 export function gone(name: string): StoreChange {

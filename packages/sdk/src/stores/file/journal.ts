@@ -13,7 +13,7 @@ import { crc32 } from 'node:zlib'
 import { SealpostError } from '../../errors.ts'
 import { type PeerStore, SECRET_PREFIX, type StoreChange, type StoreRecord } from '../store.ts'
 import type { AppendFile, FileLayer } from './files.ts'
-import { type EncryptedRecord, SecretSegments, type Segment } from './secret-segments.ts'
+import { type EncryptedRecord, SecretSegments, type Segment, type SegmentUse } from './secret-segments.ts'
 
 const MAGIC = new TextEncoder().encode('sealpost store 1')
 const SALT_BYTES = 16
@@ -35,16 +35,19 @@ interface Placed {
   readonly change: StoreChange
   /** The segment of a secret record. */
   readonly segment: Segment | null
-  /** Whether the record has been stored again since it last changed. */
-  readonly isResting: boolean
+  /** Where an erasure moves the record. */
+  readonly nextUse: SegmentUse
 }
 
 interface Kept {
   readonly record: StoreRecord
-  readonly isResting: boolean
+  readonly nextUse: SegmentUse
   segment: Segment | null
   byteCount: number
 }
+
+/** The kinds of records with texts and keys of messages that are not sealed yet. */
+const UNSEALED_KINDS: readonly StoredRecord['kind'][] = ['waiting', 'group']
 
 /** @internal */
 export class StoreJournal implements PeerStore {
@@ -56,9 +59,11 @@ export class StoreJournal implements PeerStore {
   private file: AppendFile | null = null
   private salt = new Uint8Array(SALT_BYTES)
   private length = 0
+  /** Whether the store has contained a secret record since it was opened. */
+  private hasSecrets = false
   private failure: SealpostError | null = null
-  /** Settles when the last step has ended. */
-  private lastStep: Promise<unknown> = Promise.resolve()
+  private readonly steps = new TaskChain()
+  private readonly erasures = new TaskChain()
 
   private constructor(files: FileLayer, path: string, segments: SecretSegments) {
     this.files = files
@@ -75,7 +80,8 @@ export class StoreJournal implements PeerStore {
       const change = isEncrypted(stored)
         ? (decodeChanges(segments.decrypt(stored))[0] as StoreChange)
         : { key, record: stored }
-      journal.apply({ change, segment: null, isResting: true }, encodeChange(change).length)
+      journal.apply({ change, segment: null, nextUse: 'resting' }, encodeChange(change).length)
+      journal.hasSecrets ||= hasPrefix(change)
     }
     await journal.step(async () => {
       await journal.writeAnew()
@@ -90,10 +96,13 @@ export class StoreJournal implements PeerStore {
 
   async write(changes: readonly StoreChange[]): Promise<void> {
     await this.step(async () => {
-      const segment = changes.some(isSecret) ? await this.segments.openSegment('changing') : null
-      await this.store(
-        changes.map((change) => ({ change, segment: isSecret(change) ? segment : null, isResting: false })),
-      )
+      this.hasSecrets ||= changes.some(hasPrefix)
+      const batch: Placed[] = []
+      for (const change of changes) {
+        const use = this.useOf(change)
+        batch.push({ change, segment: use && (await this.segments.openSegment(use)), nextUse: use ?? 'resting' })
+      }
+      await this.store(batch)
       await this.dropObsolete()
     })
   }
@@ -102,14 +111,13 @@ export class StoreJournal implements PeerStore {
     return this.segments.hasObsolete
   }
 
-  /** Erases the former versions of secret records. */
-  async eraseObsoleteSecrets(): Promise<void> {
-    await this.step(async () => {
-      const obsolete = this.segments.takeObsolete()
-      const live = obsolete.flatMap((segment) => [...segment.live])
-      for (const keys of this.inPieces(live)) await this.store(await this.moved(keys))
-      if (obsolete.length > 0) await this.segments.destroy(obsolete)
-      await this.dropObsolete()
+  /** Erases the former versions of secret records. Batches are written in between. */
+  eraseObsoleteSecrets(): Promise<void> {
+    return this.erasures.run(async () => {
+      const obsolete: Segment[] = []
+      await this.step(async () => void obsolete.push(...this.segments.takeObsolete()))
+      while (obsolete.some(({ live }) => live.size > 0)) await this.step(() => this.moveSome(obsolete))
+      await this.step(() => this.segments.destroy(obsolete))
     })
   }
 
@@ -125,15 +133,22 @@ export class StoreJournal implements PeerStore {
     }
   }
 
-  private apply({ change: { key, record }, segment, isResting }: Placed, byteCount: number): void {
+  /** Returns the use of the segment that a change is stored in; null if its record is not secret. */
+  private useOf(change: StoreChange): SegmentUse | null {
+    if (!this.hasSecrets || !change.record) return null
+    if (hasPrefix(change)) return 'changing'
+    return UNSEALED_KINDS.includes(change.record.kind) ? 'unsealed' : null
+  }
+
+  private apply({ change: { key, record }, segment, nextUse }: Placed, byteCount: number): void {
     const former = this.kept.get(key)
     this.keptBytes -= former?.byteCount ?? 0
     if (former?.segment) this.segments.removed(key, former.segment)
     if (!record) this.kept.delete(key)
     else {
-      this.kept.set(key, { record, segment, isResting, byteCount })
+      this.kept.set(key, { record, segment, nextUse, byteCount })
       this.keptBytes += byteCount
-      segment?.live.add(key)
+      if (segment) this.segments.added(key, segment, byteCount)
     }
   }
 
@@ -156,15 +171,18 @@ export class StoreJournal implements PeerStore {
     this.length += frame.length
   }
 
-  /** Chooses other segments for secret records. */
-  private async moved(keys: readonly string[]): Promise<Placed[]> {
+  /** Stores some live records of these segments in others. */
+  private async moveSome(segments: readonly Segment[]): Promise<void> {
+    const [keys] = this.inPieces(liveOf(segments))
+    if (!keys) return // batches have replaced them in the meantime
     const batch: Placed[] = []
     for (const key of keys) {
-      const { record, isResting } = this.kept.get(key)!
-      const segment = await this.segments.openSegment(isResting ? 'resting' : 'changing')
-      batch.push({ change: { key, record }, segment, isResting: true })
+      const { record, nextUse } = this.kept.get(key)!
+      const segment = await this.segments.openSegment(nextUse)
+      batch.push({ change: { key, record }, segment, nextUse: nextUse === 'unsealed' ? nextUse : 'resting' })
     }
-    return batch
+    await this.store(batch)
+    await this.dropObsolete()
   }
 
   private async dropObsolete(): Promise<void> {
@@ -190,13 +208,12 @@ export class StoreJournal implements PeerStore {
     for (const key of keys) {
       const kept = this.kept.get(key)!
       const change = { key, record: kept.record }
-      if (!kept.segment && isSecret(change)) {
-        kept.segment = await this.segments.openSegment('resting')
-        kept.segment.live.add(key)
-      }
+      const isPlaced = kept.segment !== null
+      if (!isPlaced && this.useOf(change)) kept.segment = await this.segments.openSegment(kept.nextUse)
       const piece = this.encode({ change, segment: kept.segment })
       this.keptBytes += piece.length - kept.byteCount
       kept.byteCount = piece.length
+      if (!isPlaced && kept.segment) this.segments.added(key, kept.segment, piece.length)
       pieces.push(piece)
     }
     return pieces
@@ -222,9 +239,7 @@ export class StoreJournal implements PeerStore {
    * sync must not be retried.
    */
   private step(run: () => Promise<void>): Promise<void> {
-    const ended = this.lastStep.then(() => this.guard(run))
-    this.lastStep = ended.catch(() => undefined)
-    return ended
+    return this.steps.run(() => this.guard(run))
   }
 
   private async guard(run: () => Promise<void>): Promise<void> {
@@ -238,9 +253,23 @@ export class StoreJournal implements PeerStore {
   }
 }
 
-/** Whether the change stores a secret record. */
-function isSecret({ key, record }: StoreChange): boolean {
-  return record !== null && key.startsWith(SECRET_PREFIX)
+/** Runs tasks one after another. */
+class TaskChain {
+  #last: Promise<unknown> = Promise.resolve()
+
+  run(task: () => Promise<void>): Promise<void> {
+    const ended = this.#last.then(task)
+    this.#last = ended.catch(() => undefined) // its caller has the error
+    return ended
+  }
+}
+
+function* liveOf(segments: readonly Segment[]): Generator<string> {
+  for (const { live } of segments) yield* live
+}
+
+function hasPrefix({ key }: StoreChange): boolean {
+  return key.startsWith(SECRET_PREFIX)
 }
 
 function isEncrypted(record: StoredRecord): record is EncryptedRecord {

@@ -2,7 +2,16 @@
 import { seededRandom } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { PowerCut, TestingDisk } from '../../test/disk.ts'
-import { gone, put, secret, stolenFrom, versionOf, versionsIn } from '../../test/secret-records.ts'
+import {
+  gone,
+  put,
+  secret,
+  stolenFrom,
+  stolenVersions,
+  unsealed,
+  versionOf,
+  versionsIn,
+} from '../../test/secret-records.ts'
 import { SECRET_PREFIX, type StoreChange } from '../store.ts'
 import { StoreJournal } from './journal.ts'
 import { SecretSegments } from './secret-segments.ts'
@@ -36,19 +45,26 @@ function versionsAfter(count: number): number[] {
 }
 
 /** Runs steps until the power fails. Returns how many were begun and confirmed. */
-async function live(disk: TestingDisk): Promise<{ confirmed: number; begun: number }> {
+async function live(
+  disk: TestingDisk,
+  erasures: 'awaited' | 'overlapping',
+): Promise<{ confirmed: number; begun: number }> {
   let [confirmed, begun] = [0, 0]
+  const overlapping: Promise<void>[] = []
   try {
     const journal = await StoreJournal.open(disk, PATH)
     for (const step of STEPS) {
       begun += 1
-      await (step === ERASE ? journal.eraseObsoleteSecrets() : journal.write(step))
+      if (step !== ERASE) await journal.write(step)
+      else if (erasures === 'awaited') await journal.eraseObsoleteSecrets()
+      else overlapping.push(journal.eraseObsoleteSecrets())
       confirmed += 1
     }
     await journal.close()
   } catch (error) {
     expect((error as Error).cause).toBeInstanceOf(PowerCut)
   }
+  await Promise.allSettled(overlapping)
   return { confirmed, begun }
 }
 
@@ -101,13 +117,13 @@ describe('former versions of secret records', () => {
 
   test('are gone after a power loss at any step once the store is opened, and nothing confirmed is lost', async () => {
     const whole = new TestingDisk()
-    await live(whole)
+    await live(whole, 'awaited')
     expect(whole.steps).toBeGreaterThan(40)
     for (let step = 1; step <= whole.steps; step++)
       for (let seed = 0; seed < 20; seed++) {
         const disk = new TestingDisk()
         disk.cutAtStep = step
-        const { confirmed, begun } = await live(disk)
+        const { confirmed, begun } = await live(disk, seed % 2 === 0 ? 'awaited' : 'overlapping')
         disk.restart(seededRandom(seed).next)
         const found = await versionsIn(await StoreJournal.open(disk, PATH))
         const possible = Array.from({ length: begun - confirmed + 1 }, (_, i) => versionsAfter(confirmed + i))
@@ -123,7 +139,7 @@ describe('former versions of secret records', () => {
         const { next } = seededRandom(seed)
         const disk = new TestingDisk()
         disk.cutAtStep = 30 + (seed % 25)
-        await live(disk)
+        await live(disk, 'awaited')
         disk.restart(next)
         disk.cutAtStep = disk.steps + cut
         await StoreJournal.open(disk, PATH).catch(() => null)
@@ -132,6 +148,38 @@ describe('former versions of secret records', () => {
         const secrets = found.filter((version) => SECRETS_OF_STEPS.has(version))
         expect(stolenFrom(disk.everyContent()), `cut ${cut}, seed ${seed}`).toEqual(secrets)
       }
+  })
+})
+
+describe('messages that are not sealed yet', () => {
+  const plainText = (disk: TestingDisk) =>
+    disk
+      .everyContent()
+      .map((bytes) => Buffer.from(bytes).toString('latin1'))
+      .join()
+  const textOf = (version: number) => String.fromCharCode(version).repeat(20)
+  const stolen = (disk: TestingDisk) =>
+    stolenVersions(disk.everyContent()).flatMap(({ record }) => (record ? [versionOf({ record })] : []))
+
+  test('are secret in a store with secret records, and erased once they are sealed', async () => {
+    const disk = new TestingDisk()
+    const journal = await StoreJournal.open(disk, PATH)
+    await journal.write([secret('a', 1), unsealed('out 1', 65), unsealed('out 2', 66)])
+    await journal.write([put('out 1', 67)])
+    expect(plainText(disk)).not.toMatch(new RegExp(`${textOf(65)}|${textOf(66)}`))
+    expect(stolen(disk)).toContain(65)
+    await journal.eraseObsoleteSecrets()
+    expect(stolen(disk)).not.toContain(65)
+    await journal.close()
+    expect(await versionsIn(await StoreJournal.open(disk, PATH))).toEqual([1, 66, 67])
+  })
+
+  test('are stored in plain text in a store without', async () => {
+    const disk = new TestingDisk()
+    const journal = await StoreJournal.open(disk, PATH)
+    await journal.write([unsealed('out 1', 65)])
+    expect(plainText(disk)).toContain(textOf(65))
+    expect(await disk.read(KEYS_PATH)).toBeNull()
   })
 })
 

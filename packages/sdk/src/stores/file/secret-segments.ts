@@ -11,7 +11,7 @@
  */
 import { createCipheriv, createDecipheriv } from 'node:crypto'
 import { crc32 } from 'node:zlib'
-import { toHex } from '@sealpost/std'
+import { assert, toHex } from '@sealpost/std'
 import { SealpostError } from '../../errors.ts'
 import type { FileLayer, InPlaceFile } from './files.ts'
 
@@ -35,8 +35,11 @@ export interface Segment {
   hasObsolete: boolean
 }
 
-/** Records that change often are apart from the others, which would otherwise be stored again with each of them. */
-export type SegmentUse = 'changing' | 'resting'
+/**
+ * An erasure stores all live records of a segment again. So records that changed recently are apart from those that did
+ * not, and from messages that are not sealed yet, of which there may be many.
+ */
+export type SegmentUse = 'changing' | 'resting' | 'unsealed'
 
 const BLOCK_BYTES = 4096
 const ID_BYTES = 8
@@ -59,7 +62,7 @@ export class SecretSegments {
   readonly #freeBlocks: number[]
   #blockCount: number
   readonly #segments = new Set<Segment>()
-  readonly #open: Record<SegmentUse, Segment | null> = { changing: null, resting: null }
+  readonly #open = new Map<SegmentUse, Segment>()
   #file: InPlaceFile | null = null
 
   private constructor(files: FileLayer, path: string, whole: Uint8Array) {
@@ -79,10 +82,10 @@ export class SecretSegments {
 
   /** Returns an open segment, whose key is synced. */
   async openSegment(use: SegmentUse): Promise<Segment> {
-    const open = this.#open[use]
+    const open = this.#open.get(use)
     if (open && open.byteCount < SEGMENT_BYTES_MAX) return open
     const segment = await this.#begin()
-    this.#open[use] = segment
+    this.#open.set(use, segment)
     return segment
   }
 
@@ -90,7 +93,6 @@ export class SecretSegments {
     const nonce = crypto.getRandomValues(new Uint8Array(NONCE_BYTES))
     const cipher = createCipheriv(CIPHER, segment.cipherKey, nonce)
     const bytes = Buffer.concat([nonce, cipher.update(plain), cipher.final(), cipher.getAuthTag()])
-    segment.byteCount += bytes.length
     return { kind: 'secret', segment: segment.id, bytes }
   }
 
@@ -98,11 +100,20 @@ export class SecretSegments {
   decrypt({ segment, bytes }: EncryptedRecord): Uint8Array {
     const cipherKey = this.#former.get(segment)
     if (!cipherKey)
-      throw new SealpostError('store_corrupt', `The keys of this store are missing or older than it: ${this.#path}.`)
+      throw new SealpostError(
+        'store_corrupt',
+        `${this.#path} lacks keys of this store. Restore both files from one copy.`,
+      )
     const decipher = createDecipheriv(CIPHER, cipherKey, bytes.subarray(0, NONCE_BYTES))
     decipher.setAuthTag(bytes.subarray(bytes.length - TAG_BYTES))
     const text = bytes.subarray(NONCE_BYTES, bytes.length - TAG_BYTES)
     return new Uint8Array(Buffer.concat([decipher.update(text), decipher.final()]))
+  }
+
+  /** Notes that the newest version of a record is in this segment. */
+  added(key: string, segment: Segment, byteCount: number): void {
+    segment.live.add(key)
+    segment.byteCount += byteCount
   }
 
   /** Notes that the newest version of a record is no longer in this segment. */
@@ -119,12 +130,16 @@ export class SecretSegments {
   /** Closes and returns the segments that contain obsolete versions. */
   takeObsolete(): Segment[] {
     const obsolete = [...this.#segments].filter((segment) => segment.hasObsolete)
-    for (const use of ['changing', 'resting'] as const) if (this.#open[use]?.hasObsolete) this.#open[use] = null
+    for (const [use, segment] of this.#open) if (segment.hasObsolete) this.#open.delete(use)
     return obsolete
   }
 
-  /** Overwrites the keys of these segments. */
+  /** Overwrites the keys of these segments, which contain no live record any more. */
   async destroy(segments: readonly Segment[]): Promise<void> {
+    assert(
+      segments.every(({ live }) => live.size === 0),
+      'a live record has a key',
+    )
     await this.#overwrite(segments.map(({ block }) => block))
     for (const segment of segments) this.#segments.delete(segment)
   }
