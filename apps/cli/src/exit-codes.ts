@@ -88,6 +88,8 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'member_unproven',
     'name_confusable',
     'invite_refused',
+    'session_foreign',
+    'certificate_expired',
     'not_admin',
     'not_owner',
     'not_in_group',

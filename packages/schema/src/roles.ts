@@ -24,10 +24,10 @@ type Grants = Readonly<Record<string, string>>
 const BROKER: Grants = {
   mesh: 'select',
   mesh_move: 'select',
-  member: 'select, insert, update (revoked_at, peer_key, box_key, box_epoch, binding_not_after_ms, binding_signature, name, consent_policy, consent_version)', // biome-ignore format: one thing
+  member: 'select, insert, update (revoked_at, peer_key, box_key, box_epoch, binding_not_after_ms, binding_signature, name, consent_policy, consent_version, vouched_until)', // biome-ignore format: one thing
   consent: 'select, insert, update, delete',
   former_binding: 'select, insert, delete, update (peer_key)',
-  device: 'select, insert, update (removal, removed_at)',
+  device: 'select, insert, update (removal, removed_at, invite_key, statement)',
   former_identity: 'select, insert',
   pool: 'select, insert, update (epoch, members, statement)',
   peer_group: 'select, insert, update, delete',

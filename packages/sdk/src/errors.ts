@@ -65,6 +65,8 @@ export type HttpRefusalCode =
  * - `too_many_own_groups`: this peer owns the maximum number of groups.
  * - `too_many_own_pools`: this peer owns the maximum number of pools; a deleted one still counts for one day.
  * - `session_in_use`: another process of the profile uses the session of this name.
+ * - `session_foreign`: the folder of the session belongs to another member.
+ * - `certificate_expired`: the certificate of the session had expired. It was renewed, or the message says why not.
  * - `folder_path_too_long`: the path of the profile's folder is too long for a socket in it.
  *
  * Codes of membership:
@@ -140,6 +142,8 @@ export type SdkCode =
   | 'too_many_own_groups'
   | 'too_many_own_pools'
   | 'session_in_use'
+  | 'session_foreign'
+  | 'certificate_expired'
   | 'folder_path_too_long'
   | 'state_rolled_back'
   | 'entry_forged'

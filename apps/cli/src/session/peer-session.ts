@@ -77,7 +77,7 @@ export interface PeerSessionOptions
  */
 export async function openSession(shell: Shell, options: PeerSessionOptions = {}): Promise<PeerSession> {
   const place = await readJoinedProfile(shell)
-  const { identity, warning } = await shell.profile.readKeys()
+  const { identity, formerKeys, warning } = await shell.profile.readKeys()
   if (warning) shell.output.warn(warning.message)
   const news = peerEventReporter(shell.output, place.contacts)
   const opened = Promise.withResolvers<MemberSession>()
@@ -85,7 +85,7 @@ export async function openSession(shell: Shell, options: PeerSessionOptions = {}
   const host = new SessionHost({ shell, news, setStatus })
   const session = await openWhenEnrolled(shell, options, {
     ...(await sessionPlaceOf(shell)),
-    member: { identity },
+    member: { identity, ...(formerKeys && { formerKeys }) },
     readMember: () => host.readMember(),
     wrapMemberStore: (store) => host.wrapStore(store),
     onMemberEvent: (event) => host.heard(event),

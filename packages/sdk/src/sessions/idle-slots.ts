@@ -4,23 +4,19 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Millis } from '@sealpost/std'
+import type { SealpostError } from '../errors.ts'
 import type { Peer } from '../peer.ts'
 import { openFileStore } from '../stores/file/file-store.ts'
 import type { PeerStore } from '../stores/store.ts'
-import {
-  borrowSlot,
-  type CertifiedSlot,
-  clearSlot,
-  idleSlots,
-  releaseSlot,
-  returnSlot,
-  storeOf,
-} from './session-slots.ts'
+import { storeOf } from './session-keys.ts'
+import { borrowSlot, idleSlots, type KeyedSlot, releaseSlot, returnSlot } from './session-slots.ts'
 
 export interface IdleSlotsPorts {
   readonly folder: string
   readonly passphrase?: string | undefined
-  readonly openPeer: (slot: CertifiedSlot, store: PeerStore) => Promise<Peer>
+  readonly openPeer: (slot: KeyedSlot, store: PeerStore) => Promise<Peer>
+  /** Cleans the folder of a session that the broker has ended with `revoked`. */
+  readonly revoked: (slot: KeyedSlot, error: SealpostError) => Promise<unknown>
   /** Returns the store for the peer of the mailbox. */
   readonly storeFor: (name: string, store: PeerStore) => PeerStore
   readonly opened: (name: string, peer: Peer) => void
@@ -37,7 +33,7 @@ const VACATE_TURNS = 50
 const VACATE_EVERY_MS: Millis = 20
 
 interface OpenSlot {
-  readonly slot: CertifiedSlot
+  readonly slot: KeyedSlot
   readonly peer: Peer
 }
 
@@ -92,22 +88,22 @@ export class IdleSlots {
     }
   }
 
-  async #begin(slot: CertifiedSlot): Promise<void> {
+  async #begin(slot: KeyedSlot): Promise<void> {
     const { openPeer, storeFor, opened } = this.#ports
     const { name } = slot
     try {
       const peer = await openPeer(slot, storeFor(name, await openFileStore(storeOf(slot))))
       this.#open.set(name, { slot, peer })
       opened(name, peer)
-      void peer.closed.then((error) => error && this.#ended(slot, error.code))
+      void peer.closed.then((error) => error && this.#ended(slot, error))
     } catch {
       await releaseSlot(slot) // a session that takes over the slot reports the error
     }
   }
 
   /** The broker has ended the peer, for example because the member has ended the session. */
-  async #ended(slot: CertifiedSlot, code: string): Promise<void> {
-    if (code === 'revoked') await clearSlot(slot)
+  async #ended(slot: KeyedSlot, error: SealpostError): Promise<void> {
+    if (error.code === 'revoked') await this.#ports.revoked(slot, error)
     if (this.#open.has(slot.name)) await this.#close(slot.name)
   }
 

@@ -3,7 +3,8 @@ import { existsSync } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Millis } from '@sealpost/std'
-import { clearSlot, folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
+import { clearSlot } from './session-keys.ts'
+import { folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
 
 /** A session in the folder of a profile. */
 export interface LocalSession {

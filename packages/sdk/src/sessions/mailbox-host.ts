@@ -37,7 +37,7 @@ import {
   socketPathOf,
 } from './mailbox-link.ts'
 import { OutcomeStore } from './outcome-store.ts'
-import { type CertifiedSlot, isLinked, linkedSessions } from './session-slots.ts'
+import { isLinked, type KeyedSlot, linkedSessions } from './session-slots.ts'
 
 export interface MailboxHostOptions {
   readonly folder: string
@@ -48,7 +48,9 @@ export interface MailboxHostOptions {
    */
   readonly isForPools: boolean
   /** Opens the peer of an unnamed session whose process is gone. */
-  readonly openSlotPeer: (slot: CertifiedSlot, store: PeerStore) => Promise<Peer>
+  readonly openSlotPeer: (slot: KeyedSlot, store: PeerStore) => Promise<Peer>
+  /** Called when the broker has ended such a session with `revoked`. */
+  readonly slotRevoked: (slot: KeyedSlot, error: SealpostError) => Promise<unknown>
   /** Opens the member's peer on its store. */
   readonly openMember: (store: PeerStore) => Promise<Peer>
   /** Called when the peer is open. May return a function, which is called before the peer is closed. */
@@ -143,9 +145,9 @@ export class MailboxHost {
     }
     this.#distribution = new MailDistribution(ports, parts.awaited, this.#now())
     this.#stores.set(MEMBER, parts.store)
-    const { folder, passphrase, openSlotPeer: openPeer } = parts.options
+    const { folder, passphrase, openSlotPeer: openPeer, slotRevoked: revoked } = parts.options
     this.#idleSlots = new IdleSlots({
-      ...{ folder, passphrase, openPeer },
+      ...{ folder, passphrase, openPeer, revoked },
       storeFor: (name, store) => this.#noteStore(name, new OutcomeStore(store)),
       opened: (name, peer) => this.#receiveFrom(name, peer),
       closed: (name) => this.#forget(name),

@@ -7,7 +7,8 @@ import { sentMessagesIn } from '../sent/sent-records.ts'
 import type { SentMessage } from '../sent/sent-states.ts'
 import { readStoreRecords } from '../stores/file/file-store.ts'
 import { type LocalSession, localSessions } from './local-sessions.ts'
-import { existingKeys, folderNameOf, slotFolderOf, storeOf } from './session-slots.ts'
+import { existingKeys, storeOf } from './session-keys.ts'
+import { folderNameOf, slotFolderOf } from './session-slots.ts'
 
 export interface SessionLogOptions extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId'> {
   /** The folder of the profile. */

@@ -7,38 +7,17 @@ import { chmod, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import {
-  createDeviceInvite,
-  generateIdentity,
-  type Identity,
-  isDeviceLabel,
-  normalizeAuthority,
-  ready,
-} from '@sealpost/identity'
-import { type PeerKeyFile, readKeyFile, replaceKeyFile } from '@sealpost/identity/key-file'
-import {
-  asciiName,
-  isChosenName,
-  type MeshId,
-  type Millis,
-  NAME_RULE,
-  OperatingError,
-  type PeerKey,
-  tidyName,
-  withResolvers,
-} from '@sealpost/std'
-import { joinAsDevice } from '../connection/join.ts'
+import { isDeviceLabel, ready } from '@sealpost/identity'
+import { asciiName, isChosenName, type Millis, NAME_RULE, tidyName, withResolvers } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { ConnectOptions } from '../peer.ts'
 import { isLockHeld, lockStore, lockStoreInTurn, type StoreLock, tryLockStore } from '../stores/file/lock.ts'
 import { dialHost, type HostFrame, type HostLink, sessionsFolderOf, socketPathOf } from './mailbox-link.ts'
+import { type CertifiedKeys, type CertifyOptions, certifiedKeys, existingKeys } from './session-keys.ts'
 
-export interface SlotOptions extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'webSocket'> {
+export interface SlotOptions extends CertifyOptions {
   readonly folder: string
-  readonly member: { readonly identity: Identity }
   readonly as?: string
   readonly baseLabel?: string
-  readonly passphrase?: string | undefined
 }
 
 /** The lock of a session that has connected to a host, and may thus hold messages of the member. */
@@ -61,9 +40,9 @@ export interface SessionSlot {
   readonly locks: readonly StoreLock[]
 }
 
-export interface CertifiedSlot extends SessionSlot {
-  readonly keys: PeerKeyFile
-}
+export interface KeyedSlot extends SessionSlot, Pick<CertifiedKeys, 'keys'> {}
+
+export interface CertifiedSlot extends KeyedSlot, CertifiedKeys {}
 
 /** What a session's folder says about it. */
 export interface SlotFile {
@@ -84,7 +63,7 @@ const BASE_MAX = LABEL_MAX - NUMBER_CHARS
 
 /**
  * Locks the folder of the named session, or of the first free slot, and enrols its keys unless they are enrolled.
- * @throws SealpostError `session_in_use`, `name_taken`, `label_malformed`, and the errors of `joinAsDevice`
+ * @throws SealpostError `session_in_use`, `name_taken`, `label_malformed`, and the errors of `certifiedKeys`
  */
 export async function openSlot(options: SlotOptions): Promise<CertifiedSlot> {
   await ready()
@@ -97,10 +76,10 @@ export async function openSlot(options: SlotOptions): Promise<CertifiedSlot> {
       as === undefined ? freeSlot(options.folder, label) : namedSlot(options.folder, label),
     )
     try {
-      const keys = await certifiedKeys(slot, options)
+      const certified = await certifiedKeys(slot, options)
       await rm(join(slot.folder, LENT), { force: true })
       // This lock shows the next host that the session may hold messages.
-      return { ...slot, keys, locks: [...slot.locks, await lockStore(join(slot.folder, LINKED))] }
+      return { ...slot, ...certified, locks: [...slot.locks, await lockStore(join(slot.folder, LINKED))] }
     } catch (error) {
       const isTaken = error instanceof SealpostError && error.code === 'name_taken'
       if (isTaken) await writeSlotFile(slot.folder, { label: slot.label, isNamed: slot.isNamed, isTaken })
@@ -112,35 +91,6 @@ export async function openSlot(options: SlotOptions): Promise<CertifiedSlot> {
 
 export async function releaseSlot({ locks }: Pick<SessionSlot, 'locks'>): Promise<void> {
   for (const lock of locks.toReversed()) await lock.release()
-}
-
-/** Returns the path of the session's own mail. */
-export const storeOf = ({ folder }: Pick<SessionSlot, 'folder'>): string => join(folder, 'messages')
-
-const keyFileOf = ({ folder }: Pick<SessionSlot, 'folder'>): string => join(folder, 'key.json')
-
-/**
- * Deletes the mail and the keys of a session that has been ended, so that its label can be enrolled again. The keys are
- * deleted last: new keys could not open the mail, and a crash in between leaves keys that the broker refuses again.
- */
-export async function clearSlot({ folder }: Pick<SessionSlot, 'folder'>): Promise<void> {
-  for (const path of [storeOf({ folder }), keyFileOf({ folder })]) await rm(path, { force: true })
-}
-
-/**
- * Notes that the broker does not know the session, for example because its database was restored. The next start
- * enrols the same keys.
- */
-export function forgetEnrolment(slot: CertifiedSlot, options: Pick<SlotOptions, 'passphrase'>): Promise<void> {
-  return writeKeys(slot, { ...slot.keys, enrolment: null }, options)
-}
-
-async function writeKeys(
-  slot: SessionSlot,
-  keys: PeerKeyFile,
-  { passphrase }: Pick<SlotOptions, 'passphrase'>,
-): Promise<void> {
-  await replaceKeyFile(keyFileOf(slot), keys, passphrase === undefined ? null : { passphrase })
 }
 
 /** Returns the folder name of a label. Names of members differ in more than their case. */
@@ -265,7 +215,7 @@ export async function idleSlots(folder: string): Promise<readonly string[]> {
 export function borrowSlot(
   options: Pick<SlotOptions, 'folder' | 'passphrase'>,
   name: string,
-): Promise<CertifiedSlot | null> {
+): Promise<KeyedSlot | null> {
   const folder = slotFolderOf(options.folder, name)
   return inTurn(options.folder, async () => {
     const file = await readSlotFile(folder)
@@ -346,77 +296,6 @@ async function writeSlotFile(folder: string, { label, isNamed, isTaken }: SlotFi
   const path = slotFileOf(folder)
   await writeFile(`${path}.new`, `${JSON.stringify({ label, isNamed, isTaken })}\n`, { mode: 0o600 })
   await rename(`${path}.new`, path)
-}
-
-/** Returns the keys of the session. Generates and enrols them if necessary. */
-async function certifiedKeys(slot: SessionSlot, options: SlotOptions): Promise<PeerKeyFile> {
-  const keys = await existingKeys(slot, options)
-  const own = keys ?? { kind: 'peer', identity: generateIdentity(), formerBoxKeys: [], enrolment: null }
-  // The keys are stored before the enrolment, so that a crash does not lose enrolled keys.
-  if (!keys) await writeKeys(slot, own, options) // a crash leaves no incomplete file
-  if (own.enrolment) return own
-  const enrolment = await enrolled(own.identity, slot.label, options)
-  const certified = { ...own, enrolment }
-  await writeKeys(slot, certified, options)
-  return certified
-}
-
-/** Returns the keys of the session; null if it has none yet. */
-export async function existingKeys(
-  slot: Pick<SessionSlot, 'folder'>,
-  { passphrase }: Pick<SlotOptions, 'passphrase'>,
-): Promise<PeerKeyFile | null> {
-  const path = keyFileOf(slot)
-  try {
-    const { contents } = await readKeyFile(path, passphrase === undefined ? undefined : () => passphrase)
-    if (contents.kind === 'peer') return contents
-    throw new OperatingError('key_file_wrong_kind', `The file ${path} is not the key file of a session.`)
-  } catch (error) {
-    if (error instanceof OperatingError && error.code === 'key_file_missing') return null
-    throw error
-  }
-}
-
-async function enrolled(identity: Identity, label: string, options: SlotOptions): Promise<PeerKeyFile['enrolment']> {
-  const { url, brokerKey, meshId } = options
-  const urls = typeof url === 'string' ? [url] : url
-  let failure: unknown
-  for (const each of urls) {
-    try {
-      await enrolAt(each, identity, { ...options, label })
-      return { meshId, authority: normalizeAuthority(each), brokerKey }
-    } catch (error) {
-      failure = error
-      if (!(error instanceof SealpostError && error.code === 'connection_lost')) break
-    }
-  }
-  throw failure
-}
-
-interface EnrolmentTerms extends Pick<SlotOptions, 'member' | 'webSocket'> {
-  readonly brokerKey: PeerKey
-  readonly meshId: MeshId
-  readonly label: string
-}
-
-async function enrolAt(url: string, identity: Identity, terms: EnrolmentTerms): Promise<void> {
-  const { member, meshId, brokerKey, label, webSocket } = terms
-  const invite = createDeviceInvite(member.identity.signing, { meshId, url, brokerKey, label: asciiName(label) })
-  try {
-    await joinAsDevice({ invite, identity, ...(webSocket && { webSocket }) })
-  } catch (error) {
-    const code = error instanceof SealpostError ? error.code : null
-    // `already_member`: an earlier process has enrolled these keys, and ended before it noted that.
-    if (code !== 'already_member') throw code === 'invite_refused' ? certificateRefused(error) : error
-  }
-}
-
-function certificateRefused(cause: unknown): SealpostError {
-  return new SealpostError(
-    'invite_refused',
-    'The broker refused the certificate of this session, because the member was revoked, or because the clock of this machine is wrong.',
-    { cause },
-  )
 }
 
 function inUse(label: string): SealpostError {

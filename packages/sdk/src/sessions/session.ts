@@ -21,15 +21,14 @@ import { socketPathOf } from './mailbox-link.ts'
 import { MemberMailbox } from './member-mailbox.ts'
 import { OutcomeStore } from './outcome-store.ts'
 import {
-  type CertifiedSlot,
-  clearSlot,
+  type CertifyOptions,
+  certifiedKeys,
+  endedByBroker,
   existingKeys,
-  forgetEnrolment,
-  openSlot,
-  releaseSlot,
-  slotFolderOf,
+  fetchCertificate,
   storeOf,
-} from './session-slots.ts'
+} from './session-keys.ts'
+import { type CertifiedSlot, type KeyedSlot, openSlot, releaseSlot, slotFolderOf } from './session-slots.ts'
 
 export { forgetSession, type LocalSession, localSessions } from './local-sessions.ts'
 export { type SessionLog, type SessionLogOptions, sessionLogs } from './session-logs.ts'
@@ -112,8 +111,8 @@ export type HostEnd = () => unknown
 
 /**
  * Opens a session. The first start of a label enrols the session at the broker. Later starts succeed without a broker.
- * @throws SealpostError `session_in_use`, `name_taken`, `label_malformed`, `too_many_devices`, `folder_path_too_long`,
- * and the errors of `joinAsDevice` and `openPeer`; OperatingError `passphrase_wrong`, `key_file_locked`, …
+ * @throws SealpostError `session_in_use`, `session_foreign`, `certificate_expired`, `name_taken`, `label_malformed`,
+ * `too_many_devices`, `folder_path_too_long`, and the errors of `joinAsDevice` and `openPeer`; OperatingError `passphrase_wrong`, `key_file_locked`, …
  * @example await using session = await openSession({ ...place, folder: 'profile', member: { identity } })
  */
 export async function openSession(options: SessionOptions): Promise<MemberSession> {
@@ -143,7 +142,7 @@ const NO_CREDIT = { credit: 0 }
 const isForPools = ({ takes }: SessionOptions): boolean => takes === 'pools'
 
 interface SlotPeerParts {
-  readonly slot: CertifiedSlot
+  readonly slot: KeyedSlot
   readonly store: PeerStore
   readonly onEvent?: (event: PeerEvent) => void
 }
@@ -157,6 +156,7 @@ function openSlotPeer({ slot, store, onEvent }: SlotPeerParts, options: SessionO
 
 /** Opens the peer of a session whose process is gone. What becomes of its messages is recorded in its own store. */
 async function openIdlePeer(parts: SlotPeerParts, options: SessionOptions): Promise<Peer> {
+  await certifiedKeys(parts.slot, await certifyOptionsOf(options))
   const peer = await openSlotPeer(parts, options)
   sentLogOf(peer)
   confirmationsOf(peer)
@@ -165,6 +165,10 @@ async function openIdlePeer(parts: SlotPeerParts, options: SessionOptions): Prom
 
 const currentMember = async ({ member, readMember }: SessionOptions): Promise<SessionMember> =>
   (await readMember?.()) ?? member
+
+async function certifyOptionsOf(options: SessionOptions): Promise<CertifyOptions> {
+  return { ...options, member: await currentMember(options) }
+}
 
 function placeOf({ url, brokerKey, meshId, window, maxAgeSeconds, padding = false, webSocket }: SessionOptions) {
   return {
@@ -209,6 +213,7 @@ function hostOptionsOf(options: SessionOptions): MailboxHostOptions {
     folder,
     passphrase,
     openSlotPeer: (slot, store) => openIdlePeer({ slot, store }, options),
+    slotRevoked: async (slot, error) => endedByBroker(slot, error, await certifyOptionsOf(options)),
     openMember: async (store) => {
       const member = await currentMember(options)
       const wrapped = options.wrapMemberStore?.(store) ?? store
@@ -335,6 +340,7 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
   readonly #incoming: Incoming
   readonly #options: SessionOptions
   #closing: Promise<void> | null = null
+  #failure: SealpostError | null = null
 
   /** Use `openSession`. @internal */
   constructor({ slot, peer, store, incoming, options, member }: SessionParts) {
@@ -346,7 +352,8 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
     this.#store = store
     this.#incoming = incoming
     this.#options = options
-    this.closed = peer.closed.then((error) => this.#ended(error))
+    this.closed = peer.closed.then(() => this.#ended())
+    if (slot.certificate === null) void this.#fetchCertificate()
   }
 
   /** The session's own key. */
@@ -468,18 +475,22 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
     await this.#incoming.mailbox.close()
     await this.peer.close()
     const error = await this.peer.closed
-    if (error) await this.#cleanUp(error).catch(() => undefined) // the next start reports it
+    if (error) this.#failure = await this.#cleanUp(error).catch(() => error) // the next start reports it
     await releaseSlot(this.#slot)
   }
 
-  async #ended(error: SealpostError | null): Promise<SealpostError | null> {
+  async #ended(): Promise<SealpostError | null> {
     await this.close()
-    return error
+    return this.#failure
   }
 
-  /** Leaves the folder so that the next start works. */
-  async #cleanUp({ code }: SealpostError): Promise<void> {
-    if (code === 'revoked') await clearSlot(this.#slot)
-    if (code === 'auth_failed') await forgetEnrolment(this.#slot, this.#options)
+  async #cleanUp(error: SealpostError): Promise<SealpostError> {
+    return endedByBroker(this.#slot, error, await certifyOptionsOf(this.#options))
+  }
+
+  async #fetchCertificate(): Promise<void> {
+    // Without a reply, the next start asks again.
+    this.#failure = await fetchCertificate(this.#slot, this.peer, this.#options).catch(() => null)
+    if (this.#failure) await this.close()
   }
 }

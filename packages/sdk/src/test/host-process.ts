@@ -24,6 +24,7 @@ await startMailboxHost({
   folder,
   isForPools: false,
   openSlotPeer: ({ keys }, store) => openPeer({ ...open, identity: keys.identity, store }),
+  slotRevoked: async () => undefined,
   openMember: (store) => openPeer({ ...open, identity, store }),
   begun: async () => undefined,
   now: () => clockMs() + aheadMs,

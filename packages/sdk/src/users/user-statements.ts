@@ -99,7 +99,7 @@ export class UserStatements {
     const first = this.#invited.get(inviteKey)
     if (first !== undefined && first !== key) return this.#tampered(key, 'invite_used_twice')
     const known = this.#devices.get(key)
-    if (known && known.user !== user) return this.#tampered(key, 'device_of_another')
+    if (known && this.current(known.user) !== this.current(user)) return this.#tampered(key, 'device_of_another')
     this.#invited.set(inviteKey, key)
     this.#devices.set(key, device)
     if (!known) this.#changed(user, device, true)

@@ -165,6 +165,44 @@ test('a device removes only devices that it vouched for, and its own removal end
   expect(await live()).toEqual(new Set([key, tablet]))
 })
 
+/** Returns a statement with a label of one character and the time until which its invite can be used. */
+function joinableUntil(joinByMs: number): Uint8Array {
+  const statement = randomBytes(200)
+  statement.set([0, 1], 86)
+  new DataView(statement.buffer, statement.byteOffset).setBigUint64(89, BigInt(joinByMs))
+  return statement
+}
+
+test('a voucher is renewed by its user, once its invite or the voucher itself has expired', async () => {
+  const { add, meshId, key } = await person('alice')
+  const device = newKey()
+  const untilMs = async () => {
+    const [row] = await db.run(
+      (sql) => sql<{ ms: number }[]>`select extract(epoch from vouched_until)::float8 * 1000 as ms from member
+        where peer_key = ${`\\x${device}`}::bytea`,
+    )
+    return row!.ms
+  }
+  const enrolled = { status: 'enrolled', name: 'alice/a', user: key }
+  const renew = (notAfterMs: number, changed: Partial<VerifiedDeviceInvite> = {}) =>
+    add({ label: 'a', notAfterMs, statement: joinableUntil(1000), ...changed }, device)
+  const replaced = { label: 'a', inviteKey: newKey() }
+  await add({ ...replaced, notAfterMs: 3.1e12, statement: joinableUntil(FAR_MS) }, device)
+  expect(await renew(3.2e12)).toEqual({ status: 'already_member' })
+  await db.run((sql) => sql`update member set vouched_until = now() where name = 'alice/a'`)
+  expect(await renew(3.2e12)).toEqual(enrolled)
+  const statement = joinableUntil(1000)
+  expect(await renew(3.3e12, { statement })).toEqual(enrolled)
+  expect(await untilMs()).toBe(3.3e12)
+  const [records] = await findUserRecords(db, [{ meshId, peerKey: key }])
+  expect(records!.statements).toEqual([statement])
+  expect(await renew(3.2e12)).toEqual({ status: 'already_member' })
+  expect(await renew(3.4e12, { label: 'b' })).toEqual({ status: 'already_member' })
+  const other = await person('bob')
+  expect(await other.add({ ...replaced, meshId, notAfterMs: 3.4e12 }, device)).toEqual({ status: 'invite_refused' })
+  expect(await untilMs()).toBe(3.3e12)
+})
+
 test('revoking a device revokes the devices that it vouched for', async () => {
   const { key, meshId, laptop, session, vouch, refOf, live } = await withSession()
   const [tablet, second] = [newKey(), newKey()]

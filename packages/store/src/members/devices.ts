@@ -5,7 +5,7 @@
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import { columnNames, device, execute, formerIdentity, member, senderMark, session } from '@sealpost/schema'
 import type { MemberRef, MeshId, Millis, PeerKey } from '@sealpost/std'
-import { sql } from 'drizzle-orm'
+import { type SQL, sql } from 'drizzle-orm'
 import type { MemberBinding } from './key-bindings.ts'
 import {
   dependentsSql,
@@ -52,9 +52,15 @@ export interface DeviceLimits {
 
 const UNIQUE_VIOLATION = '23505'
 
+/** SQL: until when a device `d` could join with its invite, at its place in the statement (`readDevice`). */
+const joinBySql: SQL = sql.raw(
+  `to_timestamp(('x' || encode(substring(d.statement from 89 + get_byte(d.statement, 87) for 8), 'hex'))::bit(64)::bigint / 1000.0)`,
+)
+
 /**
  * Uses the invite and enrols the device in one statement, under its user's name and its label. A repeated call returns
- * the same enrolment. Concurrent calls may exceed a limit by one.
+ * the same enrolment. An invite with the label of an enrolled device renews its voucher. Concurrent calls may exceed a
+ * limit by one.
  */
 export async function enrolDevice(
   db: Database,
@@ -95,10 +101,10 @@ async function enrol(
       with known as (
         select m.revoked_at is not null as is_revoked, m.name, m.person,
           exists (select from ${device} d where d.mesh_id = ${mesh} and d.peer_no = m.peer_no
-            and d.invite_key = ${inviteKey}) as is_by_this
+            and d.invite_key = ${inviteKey}) as is_by_this, m.peer_no, m.vouched_until
         from ${member} m where m.mesh_id = ${mesh} and m.peer_key = ${key}
         union all
-        select true, null, null, false from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_key = ${key}
+        select true, null, null, false, null, null from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_key = ${key}
       ), owner as (
         select o.peer_no, u.name || '/' || ${label} as name,
           case when u.name = o.name and o.skeleton is not null then o.skeleton else name_skeleton(u.name) end
@@ -119,6 +125,14 @@ async function enrol(
           and ${instantOf(claim.joinByMs)} > clock_timestamp() and ${instantOf(claim.notAfterMs)} > clock_timestamp()
           and not exists (select from ${device} d
             where d.mesh_id = ${mesh} and d.person = o.peer_no and d.invite_key = ${inviteKey})
+      ), renewable as (
+        -- A device can't join with the replaced invite: the invite or its voucher has expired.
+        select known.peer_no, known.vouched_until > clock_timestamp() as is_counted from known
+        join owner on owner.peer_no = known.person and owner.name = known.name
+          and owner.vouched_until > known.vouched_until
+        join ${device} d on d.mesh_id = ${mesh} and d.peer_no = known.peer_no and d.removal is null
+        where not known.is_revoked and not known.is_by_this
+          and (known.vouched_until <= clock_timestamp() or ${joinBySql} <= clock_timestamp())
       ), fitting as (
         select from owner where ${devicesMax}::int > (
           select count(*) from ${device} d join ${member} m on m.mesh_id = d.mesh_id and m.peer_no = d.peer_no
@@ -144,15 +158,24 @@ async function enrol(
       ), vouched as (
         insert into ${device} (${deviceColumns})
         select ${mesh}, peer_no, person, ${inviteKey}, ${byteaText(claim.statement)}::bytea from added
+      ), renewed as (
+        update ${member} set ${columnNames(member.vouchedUntil)} = owner.vouched_until
+        from renewable, owner where ${member.meshId} = ${mesh} and ${member.peerNo} = renewable.peer_no
+          and (renewable.is_counted or exists (select from fitting))
+        returning ${member.peerNo} as peer_no
+      ), vouched_again as (
+        update ${device} set ${columnNames(device.inviteKey)} = ${inviteKey},
+          ${columnNames(device.statement)} = ${byteaText(claim.statement)}::bytea
+        from renewed where ${device.meshId} = ${mesh} and ${device.peerNo} = renewed.peer_no
       )
       select coalesce((select name from added), (select name from known), '') as name, (
           select encode(u.peer_key, 'hex') from ${member} u where u.mesh_id = ${mesh}
             and u.peer_no = coalesce((select person from added), (select person from known))) as user, case
         when (select is_revoked from known) then 'revoked'
         when (select is_by_this from known) then 'enrolled'
-        when exists (select from added) then 'enrolled'
+        when exists (select from added) or exists (select from renewed) then 'enrolled'
         when not exists (select from owner) then 'invite_refused'
-        when exists (select from known) then 'already_member'
+        when exists (select from known) and not exists (select from renewable) then 'already_member'
         when not exists (select from fitting) then 'too_many_devices'
         when not (select is_there from room) then 'too_many_members'
         else 'name_taken' end as status`,
