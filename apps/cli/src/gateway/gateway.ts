@@ -226,9 +226,10 @@ class Webhooks implements Disposable {
     if (!inbox.isHeld(held)) return
     if (failure === null) return inbox.finish(held.messageId, (message) => message.settle())
     const afterMs = retryPause(held.message)
-    const from = labelOf(await Contacts.read(this.#shell.profile.contactsFile), held.message.sender)
+    const { user, deviceLabel } = held.message
+    const from = labelOf(await Contacts.read(this.#shell.profile.contactsFile), user, deviceLabel)
     this.#shell.output.warn(
-      `${from}: the webhook ${forward.name} failed (${failure}); next call in ${afterMs / 1000} s`,
+      `${escapeName(from)}: the webhook ${forward.name} failed (${failure}); next call in ${afterMs / 1000} s`,
     )
     inbox.finish(held.messageId, (message) => message.retry(afterMs))
   }

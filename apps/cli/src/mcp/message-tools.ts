@@ -5,6 +5,7 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import { z } from 'zod'
 import { declineGroup } from '../members/group-leaves.ts'
 import { explainUnknown } from '../members/member-list.ts'
+import { findOwners } from '../members/owners.ts'
 import { base64Of, type Content } from '../messages/content.ts'
 import { isEverybody, isOnePeer, readersOf, resolveAudience } from '../messages/delivery.ts'
 import { awaitEach, countOf, type WaitOptions, waitUntil, wishesFor } from '../messages/send-many.ts'
@@ -12,7 +13,7 @@ import type { DeviceResult } from '../session/bulk-calls.ts'
 import { findGroup, type GroupFacts } from '../session/peer-calls.ts'
 import { callPeer, unreachable } from '../session/peer-session.ts'
 import { abortable } from '../shell.ts'
-import { labelPeer, NOTICE, peerShape, visible } from './peer-tools.ts'
+import { labelDevice, labelPeer, NOTICE, peerShape, visible } from './peer-tools.ts'
 import { type ToolContext, tool, WAIT_SECONDS_MAX } from './tool.ts'
 
 /** How much later than its wait a call may return. */
@@ -129,9 +130,10 @@ export const sendMessage = tool({
     )
     await file?.done()
     const contacts = await context.readContacts()
+    const ownerOf = await findOwners(context.shell, contacts, [key])
     return {
       content: {
-        to: labelPeer(key, contacts),
+        to: labelDevice(key, ownerOf(key), contacts),
         ...{ bytes: content.bytes, isFile: file !== null, isStored: stored !== null },
         ...{ envelopeId: stored?.envelopeId ?? null, state: stored?.sent.state ?? 'sending', outcomes: [] },
       },
@@ -161,7 +163,8 @@ async function sendToMany(
   if (isEverybody(words)) throw new OperatingError('usage', 'Nothing was sent: name the recipients.')
   const { shell } = context
   const audience = await resolveAudience(shell, words)
-  for (const key of audience.peers) await context.checkRecipient(key)
+  const ownerOf = await findOwners(shell, await context.readContacts(), audience.peers)
+  for (const key of audience.peers) await context.checkRecipient(key, ownerOf(key).user)
   for (const group of audience.groups) await checkMembers(group, context)
   const wishes = wishesFor(wait, await countOf(shell, audience))
   const file = await content.upload(shell, await readersOf(shell, audience))
@@ -177,7 +180,7 @@ async function sendToMany(
     ...{ to: null, bytes: content.bytes, isFile: file !== null },
     ...{ isStored: outcomes !== null, envelopeId: null, state: null },
     outcomes: (outcomes ?? []).map(({ peer, group, envelopeId, code, state = null }) => ({
-      ...{ to: labelPeer(peer, contacts), group, envelopeId, code, state },
+      ...{ to: labelDevice(peer, ownerOf(peer), contacts), group, envelopeId, code, state },
     })),
   }
 }

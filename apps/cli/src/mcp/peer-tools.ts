@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto'
 import { fingerprint } from '@sealpost/identity'
 import { AVAILABILITIES, SUMMARY_MAX } from '@sealpost/protocol'
 import type { MemberEntry, Message, PeerKey, PresenceEntry } from '@sealpost/sdk'
+import type { SenderUser } from '@sealpost/sdk/users'
 import { foldedName } from '@sealpost/std/confusables'
 import { z } from 'zod'
 import { readableName } from '../members/names.ts'
@@ -94,9 +95,19 @@ export type LabelledContent = z.infer<typeof contentShape>
 export type LabelledMessage = z.infer<typeof messageShape>
 
 export function labelPeer(key: PeerKey, contacts: Contacts): z.infer<typeof peerShape> {
-  const name = contacts.nameOf(key)
-  const verified = contacts.isVerified(key)
-  return { name: name === undefined ? null : visible(name), key, fingerprint: fingerprint(key), verified }
+  return labelDevice(key, { user: key, deviceLabel: null }, contacts)
+}
+
+/** Labels a recipient, which may be a session or a device. Its name is then that of its user, `/` and the label. */
+export function labelDevice(
+  key: PeerKey,
+  { user, deviceLabel }: SenderUser,
+  contacts: Contacts,
+): z.infer<typeof peerShape> {
+  const name = contacts.nameOf(user)
+  const device = deviceLabel === null ? '' : `/${readableName(deviceLabel)}`
+  const verified = contacts.isVerified(user)
+  return { name: name === undefined ? null : visible(name + device), key, fingerprint: fingerprint(key), verified }
 }
 
 export function labelMessage(

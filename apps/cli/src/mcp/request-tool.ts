@@ -5,6 +5,7 @@ import { type Message, type Peer, type PeerKey, SealpostError } from '@sealpost/
 import { poolsOf } from '@sealpost/sdk/pools'
 import type { MemberSession } from '@sealpost/sdk/sessions'
 import { z } from 'zod'
+import { findOwners } from '../members/owners.ts'
 import { base64Of, type Content } from '../messages/content.ts'
 import type { FileReaders } from '../messages/files.ts'
 import type { Contacts } from '../profile/contacts.ts'
@@ -22,6 +23,7 @@ import {
   fencedReply,
   labelBody,
   labelContent,
+  labelDevice,
   labelFile,
   labelPeer,
   NOTICE,
@@ -167,8 +169,9 @@ function labelResult(
 async function replyResult(key: PeerKey | null, reply: Message | null, context: ToolContext) {
   const contacts = await context.readContacts()
   const answer = reply && labelReply(reply, context, contacts)
+  const to = key && labelDevice(key, (await findOwners(context.shell, contacts, [key]))(key), contacts)
   return {
-    content: { notice: NOTICE, to: key && labelPeer(key, contacts), answer, answers: [] },
+    content: { notice: NOTICE, to, answer, answers: [] },
     text: answer ? fencedReply(answer) : 'No reply arrived in time. A later reply goes to the inbox.',
   }
 }

@@ -9,7 +9,7 @@ import type { Contacts } from '../profile/contacts.ts'
 import type { PeerSession } from '../session/peer-session.ts'
 import { findSent, newestSends, ownSent, REPORTS_WITHIN_MS } from '../session/profile-log.ts'
 import { isAwaited, type LoggedMessage, type SentQuery, type SentReply } from '../session/sent-calls.ts'
-import { labelPeer, peerShape, visible } from './peer-tools.ts'
+import { labelDevice, peerShape, visible } from './peer-tools.ts'
 import { type ToolContext, tool } from './tool.ts'
 
 const LISTED_MAX = 50
@@ -98,7 +98,7 @@ function describe(item: LoggedMessage, contacts: Contacts): z.infer<typeof statu
   const to: PeerKey = sent?.to ?? where!.recipient!
   return {
     envelopeId: sent ? sent.envelopeId : where!.envelopeId,
-    to: labelPeer(to, contacts),
+    to: labelDevice(to, sent ?? { user: to, deviceLabel: null }, contacts),
     audience: audience && { ...audience, name: visible(audience.name) },
     session: session?.label ?? null,
     isRequest: sent?.isRequest ?? false,

@@ -8,6 +8,7 @@ import type { SentState, WaitGoal } from '@sealpost/sdk/sent'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { InvalidArgumentError, Option } from 'commander'
 import { resolveRecipient } from '../members/member-list.ts'
+import { findOwners } from '../members/owners.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { typedYes } from '../profile/passphrase.ts'
@@ -112,18 +113,22 @@ interface OutcomeReport {
  * if the command waited and one recipient is not in the state
  */
 export async function reportOutcomes(
-  { output, profile }: Shell,
+  shell: Shell,
   { outcomes, json, state, what, noun }: OutcomeReport,
 ): Promise<void> {
+  const { output, profile } = shell
   const refused = outcomes.filter(({ code }) => code !== null)
   const reached = outcomes.length - refused.length
   if (output.isJson) await output.result(json, () => '')
   else output.info(`${state} for ${reached} of ${outcomes.length} ${what}`)
   const contacts = await Contacts.read(profile.contactsFile)
-  for (const { peer, code, state: reachedState } of refused)
-    output.warn(
-      `not for ${escapeName(labelOf(contacts, peer))} (${code}${reachedState ? `; it is ${reachedState}` : ''})`,
-    )
+  const unreached = refused.map(({ peer }) => peer)
+  const ownerOf = await findOwners(shell, contacts, unreached)
+  for (const { peer, code, state: reachedState } of refused) {
+    const { user, deviceLabel } = ownerOf(peer)
+    const why = `${code}${reachedState ? `; it is ${reachedState}` : ''}`
+    output.warn(`not for ${escapeName(labelOf(contacts, user, deviceLabel))} (${why})`)
+  }
   if (refused.length === 0 || (state === 'stored' && reached > 0)) return
   const whom = reached === 0 ? `no ${noun}` : `${reached} of ${outcomes.length} ${noun}s`
   throw new OperatingError(refused[0]!.code!, `The message is ${state} for ${whom}.`)

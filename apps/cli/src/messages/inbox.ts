@@ -1,8 +1,10 @@
 /** `sealpost inbox` looks at the waiting messages without taking them. */
 import { readAttachment } from '@sealpost/sdk/attachments'
 import { peekInbox, type WaitingMessage } from '@sealpost/sdk/peek'
+import { sessionIdentity } from '@sealpost/sdk/sessions'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
+import { findOwners, type OwnerOf } from '../members/owners.ts'
 import { escapeName, escapeText, formatTime, type Output } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { parseInteger } from '../settings.ts'
@@ -20,22 +22,35 @@ export function inboxCommand(run: RunAction): Command {
     .addOption(
       new Option('-n, --limit <N>', 'the maximum number of messages').argParser(parseInteger(1, 100)).default(SHOWN),
     )
+    .option('--as <NAME>', 'list the messages to this session of yours instead; it may be running')
     .addHelpText(
       'after',
-      examples('sealpost inbox', 'sealpost inbox --limit 5', "sealpost inbox --json | jq -r '.text'"),
+      examples(
+        'sealpost inbox',
+        'sealpost inbox --limit 5',
+        'sealpost inbox --as builds',
+        "sealpost inbox --json | jq -r '.text'",
+      ),
     )
     .action(run(inbox))
 }
 
-async function inbox(shell: Shell, { limit }: { readonly limit: number }): Promise<void> {
-  const { formerBoxKeys, formerKeys } = await shell.profile.readKeys()
-  const options = { limit, formerBoxKeys, formerKeys, signal: shell.signal, patienceMs: HTTP_PATIENCE_MS }
-  const { messages, total } = await peekInbox(await meshPlaceOf(shell), options).catch(explain)
+interface InboxOptions {
+  readonly limit: number
+  readonly as?: string
+}
+
+async function inbox(shell: Shell, { limit, as }: InboxOptions): Promise<void> {
+  const { place, former } = as === undefined ? await memberMailbox(shell) : await sessionMailbox(shell, as)
+  const options = { limit, ...former, signal: shell.signal, patienceMs: HTTP_PATIENCE_MS }
+  const { messages, total } = await peekInbox(place, options).catch(explain)
   const contacts = await Contacts.read(shell.profile.contactsFile)
+  const senders = messages.map(({ sender }) => sender)
+  const names = { contacts, ownerOf: await findOwners(shell, contacts, senders) }
   const { output } = shell
   await output.results(
-    messages.map((message) => forPrograms(message, contacts)),
-    () => forPeople(messages, { contacts, output }),
+    messages.map((message) => forPrograms(message, names)),
+    () => forPeople(messages, { ...names, output }),
   )
   if (!output.isJson)
     output.info(
@@ -47,18 +62,41 @@ async function inbox(shell: Shell, { limit }: { readonly limit: number }): Promi
     )
 }
 
+async function memberMailbox(shell: Shell) {
+  const { formerBoxKeys, formerKeys } = await shell.profile.readKeys()
+  return { place: await meshPlaceOf(shell), former: { formerBoxKeys, formerKeys } }
+}
+
+async function sessionMailbox(shell: Shell, label: string) {
+  const { profile } = shell
+  const place = await meshPlaceOf(shell)
+  const passphrase = await profile.findPassphrase()
+  const identity = await sessionIdentity({ folder: profile.folder, label, ...(passphrase !== null && { passphrase }) })
+  if (identity) return { place: { ...place, identity }, former: {} }
+  throw new OperatingError(
+    'session_unknown',
+    `This profile has no session ${escapeName(label)} on this machine. "sealpost sessions" lists your sessions.`,
+  )
+}
+
 function explain(error: Error & { code?: string }): never {
   if (error.code !== 'not_found') throw error
   throw new OperatingError('broker_too_old', "The broker is an older version, which can't list waiting messages.")
 }
 
-function forPrograms({ content, ...facts }: WaitingMessage, contacts: Contacts): object {
-  const name = contacts.nameOf(facts.sender) ?? null
-  if (!content) return { ...facts, name, isReadable: false }
+interface Names {
+  readonly contacts: Contacts
+  readonly ownerOf: OwnerOf
+}
+
+function forPrograms({ content, ...message }: WaitingMessage, { contacts, ownerOf }: Names): object {
+  const { user: person, deviceLabel: device } = ownerOf(message.sender)
+  const facts = { ...message, name: contacts.nameOf(person) ?? null, person, device }
+  if (!content) return { ...facts, isReadable: false }
   const { body, attachment, ...rest } = content
   const file = attachment === null ? null : readAttachment(attachment)
   return {
-    ...{ ...facts, name, isReadable: true, ...rest },
+    ...{ ...facts, isReadable: true, ...rest },
     file: file && { name: file.name, type: file.type, bytes: file.bytes },
     ...bodyForPrograms({ body }),
   }
@@ -66,16 +104,14 @@ function forPrograms({ content, ...facts }: WaitingMessage, contacts: Contacts):
 
 function forPeople(
   messages: readonly WaitingMessage[],
-  { contacts, output }: { readonly contacts: Contacts; readonly output: Output },
+  { contacts, ownerOf, output }: Names & { readonly output: Output },
 ): string {
-  const rows = messages.map((message) => [
-    formatTime(message.enqueuedAtMs),
-    escapeName(labelOf(contacts, message.sender)),
-    message.priority,
-    String(message.attempts),
-    sizeOf(message.bytes),
-    previewOf(message),
-  ])
+  const rows = messages.map((message) => {
+    const { user, deviceLabel } = ownerOf(message.sender)
+    const from = escapeName(labelOf(contacts, user, deviceLabel))
+    const { enqueuedAtMs, priority, attempts, bytes } = message
+    return [formatTime(enqueuedAtMs), from, priority, String(attempts), sizeOf(bytes), previewOf(message)]
+  })
   return output.table(['TIME (UTC)', 'FROM', 'PRIORITY', 'ATTEMPTS', 'SIZE', 'TEXT'], rows)
 }
 

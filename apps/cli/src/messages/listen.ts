@@ -6,6 +6,7 @@ import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
+import { escapeName } from '../output.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
 import { PoolHolds } from '../session/pool-holds.ts'
 import { environmentForExec, maxAgeOption, parseDuration, parseInteger, sessionNameOption } from '../settings.ts'
@@ -209,7 +210,7 @@ function retryLater(message: Message, handling: Handling, why: string): false {
 }
 
 function warnOf(message: Message, { shell, session }: Handling, what: string): void {
-  shell.output.warn(`${labelOf(session.contacts, message.sender)}: ${what}`)
+  shell.output.warn(`${escapeName(labelOf(session.contacts, message.user, message.deviceLabel))}: ${what}`)
 }
 
 function print(message: Message, { shell: { output }, session: { contacts }, outcome }: Handling): Promise<void> {

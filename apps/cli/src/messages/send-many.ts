@@ -1,10 +1,11 @@
 /** Sends a message to several recipients, and waits until each one has it in the state that the user has named. */
-import { fingerprint } from '@sealpost/identity'
 import type { EnvelopeId } from '@sealpost/sdk'
 import { CONFIRMATIONS_MAX, WAIT_GOALS, type WaitGoal } from '@sealpost/sdk/sent'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Option } from 'commander'
+import { findOwners } from '../members/owners.ts'
 import { escapeName } from '../output.ts'
+import { Contacts } from '../profile/contacts.ts'
 import { callPeer, NO_LIMIT_MS, WAITING_CREDIT } from '../session/peer-session.ts'
 import { type SendParams, type WaitResult, wishesOf } from '../session/sent-calls.ts'
 import { type Shell, withDeadline } from '../shell.ts'
@@ -21,6 +22,7 @@ import {
   type TrackedOutcome,
 } from './delivery.ts'
 import type { SentFile } from './files.ts'
+import { labelOf } from './incoming-message.ts'
 
 /** What the user wants to know about the message. Times are in seconds. */
 export interface WaitOptions {
@@ -105,11 +107,10 @@ export async function sendToFree(asked: Shell, options: WaitOptions, params: Sen
   const call = { method: 'sendToFreeDevice', params: { ...params, ...wishesFor(options, 1) } } as const
   const { device, envelopeId } = await callPeer(shell, { ...call, withinMs: NO_LIMIT_MS })
   const [outcome] = await awaitEach(asked, [{ peer: device, envelopeId, code: null }], wait)
-  await sayOne(
-    asked,
-    { to: device, stored: true },
-    { outcome: outcome!, goal: wait.goal, name: fingerprint(device), size },
-  )
+  const contacts = await Contacts.read(asked.profile.contactsFile)
+  const { user, deviceLabel } = (await findOwners(asked, contacts, [device]))(device)
+  const name = labelOf(contacts, user, deviceLabel)
+  await sayOne(asked, { to: device, stored: true }, { outcome: outcome!, goal: wait.goal, name, size })
 }
 
 const ONCE = "Don't send it again."

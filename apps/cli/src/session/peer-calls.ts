@@ -18,7 +18,7 @@ import { poolsOf } from '@sealpost/sdk/pools'
 import { prepareSend } from '@sealpost/sdk/prepare'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { State } from '@sealpost/sdk/state'
-import { type Device, usersOf } from '@sealpost/sdk/users'
+import { type Device, type SenderUser, usersOf } from '@sealpost/sdk/users'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { readableName, typedName, unknownName } from '../members/names.ts'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
@@ -233,6 +233,8 @@ interface DeviceInviteParams {
 
 interface DeviceCalls {
   inviteDevice(params: DeviceInviteParams): Promise<string>
+  /** Returns the user and the label of each peer, in order. */
+  owners(peers: readonly PeerKey[]): Promise<readonly SenderUser[]>
   /** Returns the devices of a user; null means this peer's own user. */
   devices(person: PeerKey | null): Promise<readonly Device[]>
   removeDevice(device: PeerKey): Promise<null>
@@ -246,6 +248,7 @@ function deviceCallsOf(peer: Peer): DeviceCalls {
   const users = usersOf(peer)
   return {
     inviteDevice: async ({ label, joinByMs }) => users.inviteDevice(label, { joinByMs }),
+    owners: (peers) => users.owners(peers),
     devices: (person) => users.devices(person ?? undefined),
     removeDevice: async (device) => {
       await users.removeDevice(device)

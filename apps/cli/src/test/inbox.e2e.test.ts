@@ -27,6 +27,44 @@ test('the inbox shows what waits, also to a second command, and changes nothing'
   expect(heard).toMatchObject({ text: 'urgent' })
 })
 
+test('a message of a session shows its address, and the messages to a named session are shown with --as', async () => {
+  await using machine = await Machine.withBroker('bob', 'carol')
+  const builds = await Agent.start(machine, ['--profile', 'bob', '--as', 'builds'])
+  await builds.call('send_message', { to: 'carol', text: 'from a session' })
+  await builds[Symbol.asyncDispose]()
+  const carol = await Agent.start(machine, ['--profile', 'carol', '--as', 'chat'])
+  const { to } = (await carol.call('send_message', { to: 'bob/builds', text: 'to a session' })).structured
+  expect(to).toMatchObject({ name: 'bob/builds', verified: false })
+  const several = await carol.call('send_message', { to: ['bob/builds', 'bob'], text: 'to both' })
+  expect(several.structured.outcomes).toMatchObject([{ to: { name: 'bob/builds' } }, { to: { name: 'bob' } }])
+  await carol[Symbol.asyncDispose]()
+  const look = (...words: string[]) => machine.run(['inbox', ...words])
+  const [waiting] = jsonLinesOf(await look('--profile', 'carol', '--json'))
+  expect(waiting).toMatchObject({
+    text: 'from a session',
+    device: 'builds',
+    person: expect.not.stringMatching(waiting.sender),
+  })
+  expect((await look('--profile', 'carol')).stdout).toMatch(/ bob\/builds \(\S+\) +next /)
+  expect(jsonLinesOf(await look('--profile', 'bob', '--as', 'builds', '--json'))).toMatchObject([
+    { text: 'to a session' },
+    { text: 'to both' },
+  ])
+  expect(failureOf(await look('--profile', 'bob', '--as', 'build', '--json'))).toEqual([3, 'session_unknown'])
+  const sent = await machine.run([
+    'send',
+    'bob,bob/builds',
+    'x',
+    '--wait',
+    'settled',
+    '--timeout',
+    '1s',
+    '--profile',
+    'carol',
+  ])
+  expect(sent.stderr).toMatch(/not for bob\/builds \(\S+\) \(timeout; it is stored\)/)
+})
+
 test('the size of a waiting message reveals only its bucket, unless SEALPOST_PADDING is off', async () => {
   await using machine = await Machine.withBroker('bob')
   const texts = ['yes', 'no, not before noon', 'x'.repeat(200), 'x'.repeat(300)]

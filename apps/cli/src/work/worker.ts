@@ -350,7 +350,7 @@ export class Worker {
 
   #warnOf(message: Message, what: string): void {
     const { shell, session } = this.#options
-    shell.output.warn(`${escapeName(labelOf(session.contacts, message.user))}: ${what}`)
+    shell.output.warn(`${escapeName(labelOf(session.contacts, message.user, message.deviceLabel))}: ${what}`)
   }
 }
 

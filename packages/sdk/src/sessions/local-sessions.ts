@@ -2,8 +2,9 @@
 import { existsSync } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import type { Identity } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
-import { clearSlot } from './session-keys.ts'
+import { clearSlot, existingKeys } from './session-keys.ts'
 import { folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
 
 /** A session in the folder of a profile. */
@@ -31,6 +32,26 @@ export async function localSessions(folder: string): Promise<LocalSession[]> {
       return { label, isNamed, isRunning: isLocked && !existsSync(join(path, LENT)), lastUsedMs }
     }),
   )
+}
+
+/**
+ * Returns the identity of a session of this profile, for example to look at its mail with `peekInbox`; null if the
+ * folder has no such session.
+ * @throws OperatingError `key_file_locked`, `passphrase_wrong`, …
+ * @example const identity = await sessionIdentity({ folder: 'profile', label: 'builds' })
+ */
+export async function sessionIdentity({
+  folder,
+  label,
+  passphrase,
+}: {
+  readonly folder: string
+  readonly label: string
+  /** The passphrase of the session's key file. */
+  readonly passphrase?: string
+}): Promise<Identity | null> {
+  const keys = await existingKeys({ folder: slotFolderOf(folder, folderNameOf(label)) }, { passphrase })
+  return keys?.identity ?? null
 }
 
 /**

@@ -18,7 +18,7 @@ import { clockMs } from '../driver.ts'
 import { SealpostError } from '../errors.ts'
 import type { MemberOutcome } from '../groups/group-client.ts'
 import type { GroupSendOptions } from '../groups/groups.ts'
-import { bytesOf } from '../inbox/message.ts'
+import { bytesOf, type SenderUser } from '../inbox/message.ts'
 import {
   chunksOf,
   type GroupMessage,
@@ -31,6 +31,7 @@ import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
 import { type ConfirmWish, wishNote } from '../sent/hooks.ts'
 import type { Device } from './user-statements.ts'
 
+export type { SenderUser } from '../inbox/message.ts'
 export type { Device } from './user-statements.ts'
 
 /** The group id of messages to a user. The broker checks no group statement for it. */
@@ -109,9 +110,18 @@ export class Users {
    * @example const users = await usersOf(peer).omitDevices((await peer.members()).map((member) => member.peer))
    */
   async omitDevices(peers: readonly PeerKey[]): Promise<readonly PeerKey[]> {
+    const owners = await this.owners(peers)
+    return peers.filter((_, i) => owners[i]!.deviceLabel === null)
+  }
+
+  /**
+   * Returns the user of each peer, in the same order, and the label of a device. A user is its own user.
+   * @example const [owner] = await usersOf(peer).owners([message.sender])
+   */
+  async owners(peers: readonly PeerKey[]): Promise<readonly SenderUser[]> {
     const { ask, tell } = this.#ports
     for (const some of chunksOf([...peers], USERS_MAX)) await ask({ type: 'devices', peers: some })
-    return peers.filter((key) => tell(({ users }) => users.senderUser(key, clockMs())).deviceLabel === null)
+    return peers.map((key) => tell(({ users }) => users.senderUser(key, clockMs())))
   }
 
   /**
