@@ -82,10 +82,15 @@ async function gateway(shell: Shell, { port, socket, as }: GatewayOptions): Prom
   }
   const inbox = new GatewayInbox()
   const terms = { as, credit: CREDIT, wrapStore, readWhen: 'marked' } as const
+  const opened = Promise.withResolvers<Fetch>()
+  // The address is taken first, so that a failure leaves no session behind. Calls wait until the session is open.
+  using server = await listen(async (call) => (await opened.promise)(call), { port, socket })
   await using session = await openSession(shell, { ...terms, onWithdrawn: (message) => inbox.withdraw(message) })
   inbox.onTaken = (message) => session.session.markRead(message)
   const ports = portsOf(shell, { session, inbox, store: stores[0]! })
-  using _server = await listen(shell, gatewayApi(ports).fetch, { port, ...(socket !== undefined && { socket }) })
+  opened.resolve(gatewayApi(ports).fetch)
+  using _server = server // ends before the session
+  shell.output.info(`gateway at ${server.place}; press Ctrl-C to end`)
   using _webhooks = new Webhooks(shell, ports)
   session.session.onMessage(async (message) => {
     if (!(await takeGroupLeave(shell, message))) await inbox.add(message)
@@ -132,19 +137,22 @@ const HTTP = { idleTimeout: 0, development: false } as const
 
 type Fetch = (request: Request) => Response | Promise<Response>
 
+interface Served extends Disposable {
+  /** The URL, or the path of the socket. */
+  readonly place: string
+}
+
 /** Opens the port or the socket. @throws OperatingError `port_taken`, `socket_unusable` */
 async function listen(
-  { output }: Shell,
   fetch: Fetch,
-  { port, socket }: { port: number; socket?: string },
-): Promise<Disposable> {
+  { port, socket }: { readonly port: number; readonly socket: string | undefined },
+): Promise<Served> {
   if (socket === undefined) {
     const server = served(
       () => Bun.serve({ ...HTTP, hostname: '127.0.0.1', port, fetch, reusePort: false }),
       `port ${port}`,
     )
-    output.info(`gateway at http://127.0.0.1:${server.port}; press Ctrl-C to end`)
-    return { [Symbol.dispose]: () => void server.stop(true) }
+    return { place: `http://127.0.0.1:${server.port}`, [Symbol.dispose]: () => void server.stop(true) }
   }
   if (await isServed(socket)) throw inUse(`the socket ${escapeName(socket)}`)
   await rm(socket, { force: true })
@@ -155,8 +163,7 @@ async function listen(
       `the socket ${escapeName(socket)}`,
     )
     await chmod(socket, 0o600)
-    output.info(`gateway at ${escapeName(socket)}; press Ctrl-C to end`)
-    return { [Symbol.dispose]: () => void server.stop(true) }
+    return { place: escapeName(socket), [Symbol.dispose]: () => void server.stop(true) }
   } finally {
     process.umask(before)
   }

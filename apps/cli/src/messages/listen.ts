@@ -8,7 +8,7 @@ import { takeGroupLeave } from '../members/group-leaves.ts'
 import { SenderNames } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
-import { PoolHolds } from '../session/pool-holds.ts'
+import { findPools, PoolHolds } from '../session/pool-holds.ts'
 import { environmentForExec, maxAgeOption, parseDuration, parseInteger, sessionNameOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell, warnOfUnset, withDeadline } from '../shell.ts'
 import { contentOf } from './content.ts'
@@ -76,9 +76,10 @@ async function listen(
 ): Promise<void> {
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply needs --exec, whose output it sends.')
   warnOfUnset(shell, env)
+  const pools = await findPools(shell, pool)
   // Accept no more messages than needed; the others go to other sessions or stay with the broker.
   await using session = await openSession(shell, { as, credit: Math.min(count, CREDIT), maxAgeSeconds: maxAge })
-  await abortable(new PoolHolds(shell, session.session).joinAll(pool), shell.signal)
+  await abortable(new PoolHolds(shell, session.session).joinAll(pools), shell.signal)
   shell.output.info(`listening as ${session.name}; press Ctrl-C to end`)
   const unsaved = new UnsavedFiles()
   const handling = { shell, session, exec, env, isReplying: reply, unsaved }
@@ -143,8 +144,9 @@ async function take(asked: Shell, options: TakeOptions, pool: string): Promise<v
   const { exec, reply: isReplying = false, env = [], files, timeout } = options
   if (isReplying && exec === undefined)
     throw new OperatingError('usage', '--reply needs --exec, whose output it sends.')
+  const pools = await findPools(asked, [pool])
   await using session = await openSession(asked, { takes: 'pools', credit: JOB_CREDIT })
-  await abortable(new PoolHolds(asked, session.session).joinAll([pool]), asked.signal)
+  await abortable(new PoolHolds(asked, session.session).joinAll(pools), asked.signal)
   using shell =
     timeout === undefined
       ? { ...asked, [Symbol.dispose]: () => undefined }

@@ -10,6 +10,16 @@ import { callSessionDaemon } from './session-daemon.ts'
 
 const HOLD_EVERY_MS = 100
 
+/**
+ * Finds pools by name or id. Call before the session is opened, so that an unknown pool leaves no session behind.
+ * @throws the errors of `findPool`
+ */
+export async function findPools(shell: Shell, words: readonly string[]): Promise<readonly PoolId[]> {
+  if (words.length === 0) return []
+  const pools = await callPeer(shell, { method: 'pools', params: null })
+  return words.map((word) => findPool(pools, word).id)
+}
+
 export class PoolHolds {
   readonly #shell: Shell
   readonly #session: MemberSession
@@ -20,11 +30,9 @@ export class PoolHolds {
     this.#session = session
   }
 
-  /** Joins the pools of these names or ids until the command ends. @throws the errors of `findPool` and `join` */
-  async joinAll(words: readonly string[], credit = 1): Promise<void> {
-    if (words.length === 0) return
-    const pools = await callPeer(this.#shell, { method: 'pools', params: null })
-    for (const { id } of words.map((word) => findPool(pools, word))) await this.join(id, credit)
+  /** Joins the pools until the command ends. @throws the errors of `join` */
+  async joinAll(pools: readonly PoolId[], credit = 1): Promise<void> {
+    for (const pool of pools) await this.join(pool, credit)
   }
 
   /** Gives this session up to `credit` messages of the pool at a time, until `leave`. @throws the errors of `Pool.join` */

@@ -219,3 +219,15 @@ test('only this account can open the socket, and a second gateway does not take 
   const other = await machine.run(['gateway', '--socket', path, '--profile', 'bob', '--json'])
   expect(failureOf(other)).toEqual([5, 'port_taken'])
 })
+
+test('a command that fails at its start leaves no session behind', async () => {
+  const { name, url } = await startGateway()
+  const { port } = new URL(url)
+  const start = async (command: string, ...words: string[]) =>
+    failureOf(await machine.run([command, '--as', 'ghost', '--profile', name, '--json', ...words]))
+  expect(await start('gateway', '--port', port)).toEqual([5, 'port_taken'])
+  expect(await start('listen', '--pool', 'nosuch')).toEqual([3, 'unknown_pool'])
+  expect(await start('work', '--pool', 'nosuch', '--', 'cat')).toEqual([3, 'unknown_pool'])
+  const sessions = jsonLinesOf(await machine.run(['sessions', '--profile', name, '--json']))
+  expect(sessions.map(({ label }) => label)).toEqual(['gateway'])
+})

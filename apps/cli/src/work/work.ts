@@ -5,7 +5,7 @@ import { OperatingError } from '@sealpost/std'
 import { Argument, Command, InvalidArgumentError, Option } from 'commander'
 import { escapeName } from '../output.ts'
 import { openSession } from '../session/peer-session.ts'
-import { PoolHolds } from '../session/pool-holds.ts'
+import { findPools, PoolHolds } from '../session/pool-holds.ts'
 import { durationOption, maxAgeOption, parseInteger, sessionNameOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell, warnOfUnset } from '../shell.ts'
 import { AGENT_NAMES, type Agent, type AgentName, agentNameOf, agentOf } from './agents.ts'
@@ -116,6 +116,7 @@ async function work(shell: Shell, options: WorkCommandOptions, words: readonly s
   const agent = chosenAgent(options.agent ?? agentNameOf(words), words)
   checkProgram(agent, shell.settings.environment.PATH)
   warnOfUnset(shell, env)
+  const pools = await findPools(shell, pool)
   const held = Math.min(512, Math.max(64, 4 * concurrency * batch))
   const credit = Math.min(held, count)
   const folder = join(shell.profile.folder, 'work')
@@ -124,7 +125,7 @@ async function work(shell: Shell, options: WorkCommandOptions, words: readonly s
   const terms = { as: options.as, credit, maxAgeSeconds: options.maxAge, sharesUnread: true, onWithdrawn }
   await using session = await openSession(shell, { ...terms, readWhen: 'marked' })
   await using journal = await TurnJournal.open(folder)
-  await abortable(new PoolHolds(shell, session.session).joinAll(pool, concurrency * batch), shell.signal)
+  await abortable(new PoolHolds(shell, session.session).joinAll(pools, concurrency * batch), shell.signal)
   shell.output.info(`working as ${session.name}; press Ctrl-C to end`)
   worker = new Worker({
     ...{ shell, session, journal, folder, agent, concurrency, batch, costPerTurn, count, env },
