@@ -49,6 +49,20 @@ describe('an invalid command line ends with exit code 2 and one clear sentence',
     expect(err).toContain(sentence)
   })
 
+  test('which names an empty argument or option, in every command', async () => {
+    const places: string[][] = []
+    eachCommand(await sealpost(() => async () => undefined), ({ registeredArguments: [argument] }, path) => {
+      if (argument?.required) places.push([...path.slice(1)])
+    })
+    expect(places.length).toBeGreaterThan(40)
+    for (const words of places) {
+      const { code, err } = await run(...words, '')
+      expect([words, code, err]).toEqual([words, 2, expect.stringMatching(/ is empty\.|is invalid|required|Choose/)])
+    }
+    expect(await run('send', ' ', 'text')).toMatchObject({ err: expect.stringContaining('The argument TO is empty.') })
+    expect(await run('listen', '--as', '')).toMatchObject({ err: expect.stringContaining('value of --as is empty.') })
+  })
+
   test('which is JSON with --json', async () => {
     for (const words of [['bogus'], ['up', '--port', 'abc'], ['dead', 'list']]) {
       const { code, out, err } = await run('--json', ...words)

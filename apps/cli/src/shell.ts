@@ -36,10 +36,26 @@ export type RunAction = <Options extends object, Words extends readonly unknown[
 export function runIn(shellFor: (options: GlobalOptions) => Shell): RunAction {
   return <Options extends object, Words extends readonly unknown[]>(action: Action<Options, Words>) =>
     async (...given) => {
-      const options = (given.at(-1) as Command).optsWithGlobals<Options & GlobalOptions>()
+      const command = given.at(-1) as Command
+      const options = command.optsWithGlobals<Options & GlobalOptions>()
+      checkEmpty(command, given)
       await action(shellFor(options), options, ...(given.slice(0, -2) as unknown as Words))
     }
 }
+
+/** Arguments whose value is no name. */
+const MAY_BE_EMPTY: readonly string[] = ['TEXT', 'VALUE', 'SUMMARY']
+
+/** @throws OperatingError `usage` if the value of an argument or of an option is empty, as with an unset variable */
+function checkEmpty(command: Command, given: readonly unknown[]): void {
+  const words = command.registeredArguments.map((argument) => argument.name().toUpperCase())
+  const empty = words.find((word, i) => !MAY_BE_EMPTY.includes(word) && isEmpty(given[i]))
+  if (empty !== undefined) throw new OperatingError('usage', `The argument ${empty} is empty.`)
+  const options = command.options.find((option) => isEmpty(command.getOptionValue(option.attributeName())))
+  if (options) throw new OperatingError('usage', `The value of ${options.long} is empty.`)
+}
+
+const isEmpty = (value: unknown): boolean => [value].flat().some((text) => typeof text === 'string' && !text.trim())
 
 export function examples(...lines: readonly string[]): string {
   return `\nExamples:\n${lines.map((line) => `  ${line}`).join('\n')}`

@@ -23,6 +23,7 @@ export async function resolveRecipient(shell: Shell, text: string, withinMs?: Mi
   const print = readFingerprint(text)
   if (print) return contacts.keyByFingerprint(print) ?? (await keyByFingerprint(shell, print, withinMs))
   const word = typedName(text)
+  if (word === '') throw new OperatingError('name_unknown', 'The name of the recipient is empty.')
   const pinned = contacts.keyOf(word)
   if (pinned) return pinned
   if (word.includes('/')) return await resolveDevice(shell, word, withinMs)
