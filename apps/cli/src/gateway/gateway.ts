@@ -1,14 +1,16 @@
 /** `sealpost gateway` serves this profile's peer over HTTP on this machine, and calls webhooks. */
 import { chmod, rm } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
-import type { Message } from '@sealpost/sdk'
+import type { Message, PeerKey } from '@sealpost/sdk'
 import { OnceStore, sendOnce } from '@sealpost/sdk/once'
+import { sentLogOf } from '@sealpost/sdk/sent'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { Webhook } from 'standardwebhooks'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
-import { finishMessage, retryPause, unsavedOutcome } from '../messages/files.ts'
+import type { Content } from '../messages/content.ts'
+import { downloadFile, type FileReaders, finishMessage, retryPause, unsavedOutcome } from '../messages/files.ts'
 import { labelOf, messageForPrograms } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
@@ -111,11 +113,26 @@ function portsOf(shell: Shell, { session, inbox, store }: Parts): GatewayPorts {
     inbox,
     entries: () => readEntries(shell.profile),
     resolve: (word) => resolveRecipient(shell, word),
-    send: ({ to, body, ...terms }, key, fingerprint) => sendOnce(peer, store, to, body, { ...terms, key, fingerprint }),
-    request: async ({ to, body, ...terms }, timeoutMs) => {
-      const answer = await peer.request(to, body, { ...terms, timeoutMs })
+    send: async ({ to, content, keyOf, ...terms }) => {
+      const isNews = to.some((key) => !store.has(keyOf(key)))
+      const attached = isNews ? await attachmentFor(content, to) : {}
+      const send = (key: PeerKey) =>
+        sendOnce(peer, store, key, content.body, { ...terms, ...attached, key: keyOf(key) })
+      return Promise.allSettled(sentLogOf(peer).together({ audience: null }, () => to.map(send)))
+    },
+    request: async (to, { content, ...terms }, timeoutMs) => {
+      const options = { ...terms, ...(await attachmentFor(content, to)), timeoutMs }
+      const answer = await peer.request(to, content.body, options)
       finishMessage(answer, unsavedOutcome(answer))
       return { ...(await contentOf(answer)), isError: answer.isError }
+    },
+    reply: async (message, content, isError) => {
+      const options = { isAutomatic: true, ...(await attachmentFor(content, message.sender)) }
+      if (isError) return message.replyError(new TextDecoder().decode(content.body), options)
+      return message.reply(content.body, options)
+    },
+    fileOf: async function* (message, attachment) {
+      yield* downloadFile(shell, attachment, await session.identityFor(message))
     },
     peers: async () => {
       const members = await callPeer(shell, { method: 'members', params: null })
@@ -123,6 +140,11 @@ function portsOf(shell: Shell, { session, inbox, store }: Parts): GatewayPorts {
     },
     isOnline: () => peer.isOnline,
     contentOf: async ({ messageId, message }) => ({ messageId, ...(await contentOf(message)) }),
+  }
+
+  async function attachmentFor(content: Content, to: FileReaders): Promise<{ attachment?: string }> {
+    const file = await content.upload(shell, to)
+    return file ? { attachment: file.text } : {}
   }
 
   async function contentOf(message: Message): Promise<object> {

@@ -24,6 +24,8 @@ export async function resolveRecipient(shell: Shell, text: string, withinMs?: Mi
   if (print) return contacts.keyByFingerprint(print) ?? (await keyByFingerprint(shell, print, withinMs))
   const word = typedName(text)
   if (word === '') throw new OperatingError('name_unknown', 'The name of the recipient is empty.')
+  if (word.includes(','))
+    throw new OperatingError('usage', `${escapeName(word)} is not one peer. Name a single peer here.`)
   const pinned = contacts.keyOf(word)
   if (pinned) return pinned
   if (word.includes('/')) return await resolveDevice(shell, word, withinMs)

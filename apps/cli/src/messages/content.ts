@@ -36,7 +36,11 @@ export interface Content {
 export const base64Of = ({ body }: Pick<Content, 'body'>): string => Buffer.from(body).toString('base64')
 
 /** The maximum size of a text, which is in memory until it is uploaded. */
-const TEXT_BYTES_MAX = 64 * 1024 * 1024
+export const TEXT_BYTES_MAX = 64 * 1024 * 1024
+
+/** Reads a text that may exceed the limit of a message. @throws the errors of `readBody` */
+export const readText = (source: BodySource, stdin = process.stdin): Promise<Uint8Array> =>
+  readBytes(source, { stdin, max: TEXT_BYTES_MAX })
 
 /** Reads a message's content. @throws the errors of `readBody` */
 export async function readContent({ text, file, attach }: ContentSource, stdin = process.stdin): Promise<Content> {
@@ -118,7 +122,7 @@ function bounded(body: Uint8Array, { max }: Reading): Uint8Array {
   return body
 }
 
-function tooLarge(max: number): OperatingError {
+export function tooLarge(max: number): OperatingError {
   const rule =
     max === BODY_BYTES_MAX
       ? `A message can have at most ${max} bytes.`

@@ -64,6 +64,16 @@ export async function uploadBytes(shell: Shell, { bytes, name, type }: NamedByte
   return { text: attachmentText(sent), name, bytes: sent.bytes, done: async () => undefined }
 }
 
+/** Downloads a file in pieces. @throws the errors of `Attachments.download` */
+export async function* downloadFile(
+  shell: Shell,
+  attachment: Attachment,
+  identity: Identity | null,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  await using files = await openFiles(shell, identity)
+  yield* files.download(attachment, { signal: shell.signal })
+}
+
 async function openSource(path: string) {
   try {
     if (!(await stat(path)).isFile()) throw new OperatingError('file_unreadable', `${path} is not a file.`)

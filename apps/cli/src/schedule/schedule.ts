@@ -3,8 +3,9 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
-import { readBody } from '../messages/content.ts'
-import { isEverybody, resolveAudience, TO_HELP_WITHOUT_EVERYBODY, wordsOf } from '../messages/delivery.ts'
+import { base64Of, contentOf, readText } from '../messages/content.ts'
+import { isEverybody, readersOf, resolveAudience, TO_HELP_WITHOUT_EVERYBODY, wordsOf } from '../messages/delivery.ts'
+import type { FileReaders } from '../messages/files.ts'
 import { escapeName } from '../output.ts'
 import { callPeer, readJoinedProfile } from '../session/peer-session.ts'
 import { parseDuration } from '../settings.ts'
@@ -19,7 +20,9 @@ import {
   readSchedules,
   removeSchedule,
   type Schedule,
+  textOf,
 } from './schedules.ts'
+import type { TickParams } from './tick-calls.ts'
 
 export function scheduleCommand(run: RunAction): Command {
   return new Command('schedule')
@@ -57,7 +60,7 @@ function addCommand(run: RunAction): Command {
     .argument('<TO>', TO_HELP_WITHOUT_EVERYBODY)
     .argument(
       '[TEXT]',
-      `the message, at most ${BODY_BYTES_MAX} bytes, in which {tick} stands for the time of the tick; if TEXT is omitted, the message is read from stdin`,
+      'the message, in which {tick} stands for the time of the tick; if TEXT is omitted, the message is read from stdin. A text of more than 64 KiB is sent as a file with a preview',
     )
     .addOption(
       new Option('--time-zone <ZONE>', 'the time zone of the expression, such as Europe/Zurich').default(
@@ -101,7 +104,7 @@ async function add(
   const next = parseCron({ cron, timeZone }, nowMs).nextRun(new Date(nowMs))!
   const words = wordsOf(to)
   if (isEverybody(words)) throw new OperatingError('usage', 'A schedule needs peers or groups as its recipients.')
-  const body = new TextDecoder().decode(await readBody({ text, file: undefined }))
+  const body = new TextDecoder().decode(await readText({ text, file: undefined }))
   const { peers, groups } = await resolveAudience(shell, words)
   const schedule = await addSchedule(shell.profile, {
     ...{ cron, timeZone, missed, to, peers, groups: groups.map(({ id }) => id), text: body, priority },
@@ -225,8 +228,9 @@ class ScheduleRunner {
   }
 
   /** Repeats the call until the ticks are recorded. A repetition sends nothing twice. */
-  async #send({ id: schedule, peers, groups, text, priority, ttlSeconds }: Schedule, due: readonly Millis[]) {
-    const ticks = due.map((tickMs) => ({ tickMs, bodyBase64: bodyOfTick(text, tickMs) }))
+  async #send(entry: Schedule, due: readonly Millis[]) {
+    const { id: schedule, peers, groups, priority, ttlSeconds } = entry
+    const ticks = await this.#ticksOf(entry, due)
     const params = { schedule, ticks, peers, groups, priority, ttlSeconds }
     const { sent, isDrained } = await this.#insist(() => callPeer(this.#shell, { method: 'sendTicks', params }))
     if (!isDrained) this.#drain()
@@ -235,6 +239,25 @@ class ScheduleRunner {
       if (output.isJson) await output.result({ schedule, tickMs }, () => '')
       else output.info(`${schedule}: sent the message of ${new Date(tickMs).toISOString()}`)
     }
+  }
+
+  /** Returns the message of each tick. Uploads a long text for each one, because the file of an earlier tick expires. */
+  async #ticksOf(schedule: Schedule, due: readonly Millis[]): Promise<TickParams['ticks']> {
+    const text = await textOf(this.#shell.profile, schedule)
+    const ticks: TickParams['ticks'][number][] = []
+    for (const tickMs of due) {
+      const content = contentOf(Buffer.from(text.replaceAll('{tick}', new Date(tickMs).toISOString())))
+      const isLong = content.bytes > BODY_BYTES_MAX
+      const upload = async () => content.upload(this.#shell, await this.#readersOf(schedule))
+      const file = isLong ? await this.#insist(upload) : null
+      ticks.push({ tickMs, bodyBase64: base64Of(content), ...(file && { attachment: file.text }) })
+    }
+    return ticks
+  }
+
+  async #readersOf({ peers, groups: ids }: Schedule): Promise<FileReaders> {
+    const groups = ids.length === 0 ? [] : await callPeer(this.#shell, { method: 'groups', params: null })
+    return readersOf(this.#shell, { peers, groups: groups.filter(({ id }) => ids.includes(id)) })
   }
 
   /** Sends what an outage left in the outbox, in the background, so that later ticks are recorded in time. */
@@ -260,9 +283,6 @@ class ScheduleRunner {
   }
 }
 
-const bodyOfTick = (text: string, tickMs: Millis): string =>
-  Buffer.from(text.replaceAll('{tick}', new Date(tickMs).toISOString())).toString('base64')
-
 /** The errors after which a call is repeated. */
 const PASSING: ReadonlySet<string> = new Set([
   'unreachable',
@@ -273,4 +293,5 @@ const PASSING: ReadonlySet<string> = new Set([
   'store_in_use',
   'outbox_full',
   'daemon_version',
+  'connection_lost',
 ])

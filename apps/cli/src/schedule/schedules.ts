@@ -1,10 +1,21 @@
 /** Keeps a profile's schedules in a file, and determines their ticks. */
 import { randomBytes } from 'node:crypto'
-import { join } from 'node:path'
+import { mkdir, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { BODY_BYTES_MAX } from '@sealpost/protocol'
 import type { GroupId, PeerKey, Priority } from '@sealpost/sdk'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Cron } from 'croner'
-import { isRecord, type Profile, readJsonFile, updateJsonFile } from '../profile/profile.ts'
+import { contentOf } from '../messages/content.ts'
+import {
+  fileUnwritable,
+  isRecord,
+  type Profile,
+  readJsonFile,
+  readTextFile,
+  updateJsonFile,
+  writeSynced,
+} from '../profile/profile.ts'
 
 /** `once`: the latest missed tick is sent. `skip`: no missed tick is sent. */
 export type MissedPolicy = 'once' | 'skip'
@@ -18,7 +29,10 @@ export interface Schedule {
   readonly to: string
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
+  /** The text, or its beginning if it has a file. */
   readonly text: string
+  /** Whether a file in the profile contains the complete text, because it exceeds the limit of a message. */
+  readonly isLong?: boolean
   readonly priority: Priority
   readonly ttlSeconds: number
   readonly createdAtMs: Millis
@@ -99,6 +113,15 @@ export class MissedTicks {
   }
 }
 
+async function writeTextFile(path: string, text: Uint8Array): Promise<void> {
+  try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+    await writeSynced(path, text, 0o600)
+  } catch (cause) {
+    throw fileUnwritable(path, cause)
+  }
+}
+
 const fileOf = ({ folder }: Profile): string => join(folder, 'schedules.json')
 
 interface ScheduleFile {
@@ -111,9 +134,21 @@ export async function readSchedules(profile: Profile): Promise<readonly Schedule
   return (await readJsonFile(fileOf(profile), isScheduleFile))?.schedules ?? []
 }
 
-/** Adds a schedule. @throws OperatingError `too_many_schedules` */
-export async function addSchedule(profile: Profile, fields: Omit<Schedule, 'id'>): Promise<Schedule> {
-  const schedule = { id: randomBytes(4).toString('hex'), ...fields }
+const textFileOf = ({ folder }: Profile, id: string): string => join(folder, 'schedules', `${id}.txt`)
+
+/** Returns the complete text of a schedule. @throws OperatingError `file_unreadable` */
+export async function textOf(profile: Profile, { id, text, isLong = false }: Schedule): Promise<string> {
+  return (isLong ? await readTextFile(textFileOf(profile, id)) : undefined) ?? text
+}
+
+/** Adds a schedule. @throws OperatingError `too_many_schedules`, `file_unwritable` */
+export async function addSchedule(profile: Profile, { text, ...fields }: Omit<Schedule, 'id'>): Promise<Schedule> {
+  const id = randomBytes(4).toString('hex')
+  const bytes = Buffer.from(text)
+  const isLong = bytes.length > BODY_BYTES_MAX
+  if (isLong) await writeTextFile(textFileOf(profile, id), bytes)
+  const beginning = isLong ? new TextDecoder().decode(contentOf(bytes).body) : text
+  const schedule: Schedule = { id, ...fields, text: beginning, ...(isLong && { isLong }) }
   await updateJsonFile(fileOf(profile), isScheduleFile, (file) => {
     const schedules = file?.schedules ?? []
     if (schedules.length < SCHEDULES_MAX) return { schedules: [...schedules, schedule] }
@@ -130,4 +165,5 @@ export async function removeSchedule(profile: Profile, id: string): Promise<void
       return { schedules: schedules.filter((schedule) => schedule.id !== id) }
     throw new OperatingError('schedule_unknown', 'There is no schedule with this id. `schedule list` lists the ids.')
   })
+  await rm(textFileOf(profile, id), { force: true })
 }

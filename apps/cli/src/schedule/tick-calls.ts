@@ -6,10 +6,12 @@ import type { Millis } from '@sealpost/std'
 import type { PostParams } from '../session/bulk-calls.ts'
 import type { TickStore } from './tick-store.ts'
 
-export interface TickParams extends Omit<PostParams, 'bodyBase64'> {
+type Tick = Pick<PostParams, 'bodyBase64' | 'attachment'> & { readonly tickMs: Millis }
+
+export interface TickParams extends Omit<PostParams, 'bodyBase64' | 'attachment'> {
   readonly schedule: string
   /** The ticks to send, in ascending order, each with its body. */
-  readonly ticks: readonly { readonly tickMs: Millis; readonly bodyBase64: string }[]
+  readonly ticks: readonly Tick[]
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
 }
@@ -85,12 +87,13 @@ function postAll(
   {
     peers,
     bodyBase64,
+    attachment,
     priority,
     ttlSeconds,
   }: Pick<TickParams, 'peers' | 'priority' | 'ttlSeconds'> & TickParams['ticks'][number],
 ): Posts {
   const body = Buffer.from(bodyBase64, 'base64')
-  const options = { priority, ttlSeconds }
+  const options = { priority, ttlSeconds, ...(attachment !== undefined && { attachment }) }
   return [
     ...peers.map((to): Promise<Enqueued> => peer.enqueue(to, body, options)),
     ...groups.map((group) => group.send(body, options)),

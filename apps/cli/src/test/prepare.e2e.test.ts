@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { AS_ALICE, jsonLinesOf, jsonOf, letIn, Machine, ownerUrl, startUp } from './cli.ts'
+import { AS_ALICE, failureOf, jsonLinesOf, jsonOf, letIn, Machine, ownerUrl, startUp } from './cli.ts'
 
 const EXAMPLE = join(import.meta.dirname, '../../../../docs/examples/order.sql')
 
@@ -15,7 +15,7 @@ beforeAll(async () => {
   const up = await startUp(machine, AS_ALICE)
   databaseUrl = await ownerUrl(up)
   folder = up.facts.folder
-  await letIn(machine, 'bob')
+  for (const name of ['bob', 'carol']) await letIn(machine, name)
 })
 afterAll(() => machine[Symbol.asyncDispose]())
 
@@ -36,6 +36,19 @@ test('a transaction sends what `prepare` printed, unless it rolls back', async (
     code: 2,
     stderr: expect.stringContaining('at most 1d'),
   })
+})
+
+test('a message is prepared for several peers, and refused for groups and with a text over the limit', async () => {
+  const both = await machine.run(['prepare', 'bob,carol', 'for both', '--sql'])
+  const db = await openDatabase(databaseUrl, { connections: 1 })
+  await db.run((sql) => sql.unsafe(`begin; ${both.stdout} commit`).simple())
+  await db.close()
+  for (const profile of ['bob', 'carol'])
+    expect(jsonOf(await machine.run(['listen', '--count', '1', '--profile', profile, '--json'])).text).toBe('for both')
+  expect((await machine.run(['prepare', '@crew', 'x'])).code).toBe(2)
+  const long = await machine.run(['prepare', 'bob', '--json'], { stdin: 'x'.repeat(70_000) })
+  expect(failureOf(long)).toEqual([6, 'body_too_large'])
+  expect(failureOf(await machine.run(['request', 'bob,carol', 'x', '--json']))).toEqual([2, 'usage'])
 })
 
 test('an operator sees what was refused or waits, with the reason', async () => {

@@ -1,4 +1,6 @@
 /** Tests recurring messages with real processes that are killed, and a clock that is set. */
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { Profile } from '../profile/profile.ts'
@@ -27,6 +29,27 @@ test('schedules are listed and removed, and impossible ones are refused', async 
   expect(new Date(listed[0].nextAtMs).toISOString()).toContain('T09:00:00.000Z')
   expect((await machine.run(['schedule', 'remove', id])).code).toBe(0)
   expect(failureOf(await machine.run(['schedule', 'remove', id, '--json']))).toEqual([3, 'schedule_unknown'])
+})
+
+test('a text over the limit of a message is sent as a file at each tick, and removed with its schedule', async () => {
+  await using machine = await Machine.withBroker('bob')
+  const text = `{tick} ${'x'.repeat(100_000)}`
+  const added = await machine.run(['schedule', 'add', '* * * * * *', 'bob', '--json'], { stdin: text })
+  const { id } = jsonOf(added)
+  const running = machine.start(['schedule', 'run'])
+  const folder = join(machine.folder, 'files')
+  const heard = jsonLinesOf(
+    await machine.run(['listen', '--count', '2', '--json', '--files', folder, '--profile', 'bob']),
+  )
+  await running.interrupt()
+  for (const { text: preview, file } of heard) {
+    const [tick] = preview.split(' ')
+    expect(await Bun.file(file.path).text()).toBe(text.replace('{tick}', tick))
+  }
+  const kept = join(machine.environment.SEALPOST_HOME!, 'default', 'schedules')
+  expect(await readdir(kept)).toEqual([`${id}.txt`])
+  await machine.run(['schedule', 'remove', id])
+  expect(await readdir(kept)).toEqual([])
 })
 
 test('the command starts although the command that has the connection is killed at that moment', async () => {

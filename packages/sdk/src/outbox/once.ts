@@ -68,6 +68,14 @@ export class OnceStore implements PeerStore {
     return this.#store.close()
   }
 
+  /**
+   * Returns whether a message with this key was stored, so that `sendOnce` would not send it again.
+   * @example if (!once.has('order-7')) console.log('not sent yet')
+   */
+  has(key: string): boolean {
+    return this.#known.has(key)
+  }
+
   /** @internal */
   find(key: string): KnownKey | undefined {
     return this.#known.get(key)
