@@ -2,7 +2,7 @@
 import { cp, mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createDeviceInvite } from '@sealpost/identity'
-import { connect, generateIdentity, type Message } from '@sealpost/sdk'
+import { connect, generateIdentity, type Message, type PeerStore } from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
 import { rejectWithReply, settleWithReply } from '@sealpost/sdk/replies'
 import type { MemberSession } from '@sealpost/sdk/sessions'
@@ -127,6 +127,39 @@ test('a reply that is refused leaves the message open, and an ended message gets
   await sender.send(member, 'question', { noAutoReply: true })
   await until('the queue is empty', isQueueEmpty)
   expect(codes).toEqual(['body_too_large', 'no_auto_reply', 'message_ended'])
+})
+
+/** The number of messages that may wait in the outbox of a peer. */
+const OUTBOX_MAX = 100_000
+
+test('a reply that finds the outbox of the member full is refused, and the message is answered later', async () => {
+  await using given = await meeting(shared)
+  const { profile, sender, member, isQueueEmpty } = given
+  const wrapMemberStore = (store: PeerStore): PeerStore => ({
+    load: () => store.load(),
+    close: () => store.close(),
+    write: (changes) => store.write(changes.filter(({ record }) => record?.kind !== 'waiting')), // the fillers
+  })
+  const host = await profile.open({ credit: 0, wrapMemberStore })
+  const memberPeer = await until('it is the host', () => host.memberPeer)
+  const session = await profile.open()
+  const begun: (() => void)[] = []
+  const codes: unknown[] = []
+  session.onMessage(async (message) => {
+    await new Promise<void>((full) => (begun.push(full) === 1 ? undefined : full()))
+    codes.push(await codeOf(settleWithReply(session.peer, message, 'reply')))
+  })
+  const reply = sender.request(member, 'question', { timeoutMs: 60_000 })
+  await until('the session has the message', () => begun.length === 1)
+  await shared.broker.kill()
+  const stranger = 'ef'.repeat(32) as PeerKey
+  for (let i = 0; i < OUTBOX_MAX; i++) void memberPeer.send(stranger, '').catch(() => undefined)
+  begun[0]!()
+  await until('the reply is refused', () => codes.length === 1)
+  await shared.restart()
+  expect((await reply).text()).toBe('reply')
+  await until('the queue is empty', isQueueEmpty)
+  expect(codes).toEqual(['outbox_full', null])
 })
 
 test('a session replies itself if the host is an older version', async () => {
