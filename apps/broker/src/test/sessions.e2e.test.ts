@@ -159,7 +159,8 @@ test('a reply that finds the outbox of the member full is refused, and the messa
   await shared.restart()
   expect((await reply).text()).toBe('reply')
   await until('the queue is empty', isQueueEmpty)
-  expect(codes).toEqual(['outbox_full', null])
+  expect(codes.slice(0, -1)).toEqual(codes.slice(1).map(() => 'outbox_full'))
+  expect(codes.at(-1)).toBe(null)
 })
 
 test('a session replies itself if the host is an older version', async () => {
