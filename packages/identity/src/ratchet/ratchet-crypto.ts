@@ -101,6 +101,10 @@ export function areEqual(a: Uint8Array, b: Uint8Array): boolean {
   return difference === 0
 }
 
+export function wipe(...secrets: readonly Uint8Array[]): void {
+  for (const secret of secrets) secret.fill(0)
+}
+
 /** The functions of libsodium's module that this file calls without its wrappers. */
 interface RawRatchetSodium {
   HEAPU8: Uint8Array

@@ -2,7 +2,8 @@
 import { assert, fromHex, toHex } from '@sealpost/std'
 import { concatBytes, type FieldReader, lengthPrefixed, u16, u32, u64, writeU32 } from '../byte-fields.ts'
 import { KEY_BYTES } from './ratchet-crypto.ts'
-import type { OfferedKey, RatchetSession, ReceivingChain } from './ratchet-session.ts'
+import type { OfferedKey, RatchetSession } from './ratchet-session.ts'
+import type { ReceivingChain } from './receiving-chains.ts'
 
 const NOTHING = new Uint8Array(0)
 /** Stands for null where a length is expected. */

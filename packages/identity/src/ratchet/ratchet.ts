@@ -11,18 +11,16 @@ import { type AgreementRefusal, accept, initiate, type RatchetScope, sessionTime
 import type { PrekeyBundle, PrekeyStatement, Prekeys, SpentPrekey } from './prekeys.ts'
 import { type RatchetCrypto, sodiumRatchetCrypto } from './ratchet-crypto.ts'
 import { type RatchetHeader, type RatchetMessage, readMessage } from './ratchet-header.ts'
+import { expireInSession, openInSession } from './ratchet-opening.ts'
 import { decodeSession, encodeSession } from './ratchet-record.ts'
+import { sealInSession } from './ratchet-sealing.ts'
 import {
-  expireInSession,
-  openInSession,
-  type Position,
   type RatchetSession,
   type RatchetSessionRefusal,
-  sealInSession,
   sessionOfInitiator,
   sessionOfResponder,
-  settleInSession,
 } from './ratchet-session.ts'
+import { type Position, settleInChains } from './receiving-chains.ts'
 
 /** Names a message for `settle`. */
 export interface RatchetPlace extends Position {
@@ -157,7 +155,7 @@ export class Ratchet {
   /** Deletes the key of a message that is settled. Store `export()` in the batch of the settlement. */
   settle({ sessionId, ...position }: RatchetPlace): void {
     const session = this.#sessions.get(sessionId)
-    if (session) settleInSession(session, position)
+    if (session) settleInChains(session, position)
   }
 
   /** Deletes the keys of messages that have been missing, or unsettled, since before this time. */

@@ -10,7 +10,8 @@ import { Prekeys } from '../ratchet/prekeys.ts'
 import type { Ratchet } from '../ratchet/ratchet.ts'
 import { type RatchetCrypto, stepBase, stepChain, stepRoot } from '../ratchet/ratchet-crypto.ts'
 import { type RatchetMessage, readMessage } from '../ratchet/ratchet-header.ts'
-import { CHAIN_MAX, type OfferedKey, type RatchetSession, sessionOfResponder } from '../ratchet/ratchet-session.ts'
+import { type OfferedKey, type RatchetSession, sessionOfResponder } from '../ratchet/ratchet-session.ts'
+import { CHAIN_MAX } from '../ratchet/receiving-chains.ts'
 
 export interface Loot {
   readonly own: Identity

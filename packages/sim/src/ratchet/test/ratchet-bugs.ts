@@ -13,7 +13,7 @@ const identity: readonly Edit[] = [
   {
     name: 'the key of a message is deleted when it is opened',
     from: '  else known!.isOpened = true\n  return { ok: true, text }',
-    to: '  else known!.isOpened = true\n  settleInSession(state, message.header)\n  return { ok: true, text }',
+    to: '  else known!.isOpened = true\n  chain.keys.delete(number)\n  return { ok: true, text }',
     breaks: /^silent loss/,
   },
   {
