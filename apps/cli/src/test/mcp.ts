@@ -24,6 +24,7 @@ interface Structured {
   readonly notice: string
   readonly messages: readonly LabelledMessage[]
   readonly peers: readonly { readonly name: string; readonly key: string; readonly sessions: readonly object[] }[]
+  readonly to: { readonly name: string | null; readonly verified: boolean }
   readonly envelopeId: string
   readonly groups: readonly { readonly id: string; readonly name: string; readonly members: readonly object[] }[]
   readonly answer: (LabelledContent & { readonly messageId: string | null }) | null

@@ -39,7 +39,7 @@ const STEPS: readonly Step[] = [
 function versionsAfter(count: number): number[] {
   const versions = new Map<string, number>()
   for (const { key, record } of STEPS.slice(0, count).flatMap((step) => (step === ERASE ? [] : step)))
-    if (record) versions.set(key, versionOf({ key, record }))
+    if (record) versions.set(key, versionOf({ record }))
     else versions.delete(key)
   return [...versions.values()].sort((a, b) => a - b)
 }
