@@ -124,6 +124,26 @@ export const copilotServers = section(
   z.strictObject({ type: z.enum(['local', 'stdio']), ...command, tools: z.array(z.string()) }),
 )
 
+/** https://docs.github.com/en/copilot/reference/hooks-reference */
+export const copilotHooks = z.strictObject({
+  version: z.literal(1),
+  hooks: z.partialRecord(
+    z.enum(['sessionStart', 'sessionEnd', 'userPromptSubmitted', 'preToolUse', 'postToolUse', 'agentStop']),
+    z.array(
+      z
+        .strictObject({
+          type: z.literal('command'),
+          bash: nonEmpty.optional(),
+          powershell: nonEmpty.optional(),
+          cwd: z.string().optional(),
+          env: env.optional(),
+          timeoutSec: z.number().positive().optional(),
+        })
+        .refine((hook) => hook.bash !== undefined || hook.powershell !== undefined),
+    ),
+  ),
+})
+
 /** https://opencode.ai/config.json, the definition `McpLocalConfig` */
 export const opencodeServers = section(
   'mcp',

@@ -14,7 +14,7 @@ const SCHEMAS: Readonly<Record<ClientName, { readonly server: z.ZodType; readonl
   vscode: { server: schemas.vscodeServers },
   windsurf: { server: schemas.windsurfServers, hooks: schemas.windsurfHooks },
   gemini: { server: schemas.geminiServers, hooks: schemas.geminiHooks },
-  copilot: { server: schemas.copilotServers },
+  copilot: { server: schemas.copilotServers, hooks: schemas.copilotHooks },
   opencode: { server: schemas.opencodeServers },
   zed: { server: schemas.zedServers },
 }

@@ -256,6 +256,9 @@ const vscode: McpClient = {
   next: 'Run the command "MCP: List Servers" in VS Code, and start the server.',
 }
 
+/** PowerShell runs a quoted program only with `&`. */
+const inPowerShell = (line: string): string => (line.startsWith('"') ? `& ${line}` : line)
+
 const windsurf: McpClient = {
   title: 'Windsurf',
   scopes: ['user'],
@@ -264,7 +267,6 @@ const windsurf: McpClient = {
   files(host, _scope, setup) {
     const folder = join(host, host.home, '.codeium', 'windsurf')
     const events = { pre_user_prompt: 'working', post_cascade_response: 'idle' } as const
-    const inPowerShell = (line: string) => (line.startsWith('"') ? `& ${line}` : line)
     const hookOf: HookOf = (line) =>
       host.platform === 'win32'
         ? { powershell: inPowerShell(line), show_output: false }
@@ -296,7 +298,7 @@ const gemini: McpClient = {
       skillFile(host, join(host, folder, 'skills')),
     ]
   },
-  next: 'Start Gemini CLI again. /mcp shows the server.',
+  next: 'Start Gemini CLI again, in a folder that you trust: it starts no server in others. /mcp shows the server.',
 }
 
 const geminiFolder = (host: ClientHost): string => join(host, host.environment.GEMINI_CLI_HOME || host.home, '.gemini')
@@ -309,8 +311,19 @@ const copilot: McpClient = {
   files(host, _scope, setup) {
     const folder = folderFrom(host, 'COPILOT_HOME', '.copilot')
     const server = { type: 'local', ...standard(setup), tools: ['*'] }
+    const starts = { sessionStart: 'idle', userPromptSubmitted: 'working' } as const
+    const events = { ...starts, agentStop: 'idle', sessionEnd: 'idle' } as const
+    const hookOf: HookOf = (line) => ({
+      type: 'command',
+      ...(host.platform === 'win32' ? { powershell: inPowerShell(line) } : { bash: line }),
+      timeoutSec: HOOK_TIMEOUT_SECONDS,
+    })
     return [
       serverFile(join(host, folder, 'mcp-config.json'), json(property(['mcpServers', SERVER_NAME], server))),
+      hooksFile(
+        join(host, folder, 'hooks', `${SERVER_NAME}.json`),
+        json(VERSION_1, ...hooks(host, setup, events, hookOf)),
+      ),
       skillFile(host, join(host, folder, 'skills')),
     ]
   },

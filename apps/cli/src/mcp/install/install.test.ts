@@ -196,7 +196,11 @@ test('a skill of two clients stays until both are uninstalled', async () => {
   await install('vscode')
   await install('copilot')
   await uninstall('vscode')
-  expect(Object.keys(await tree())).toEqual(['.copilot/mcp-config.json', '.copilot/skills/sealpost/SKILL.md'])
+  expect(Object.keys(await tree())).toEqual([
+    '.copilot/hooks/sealpost.json',
+    '.copilot/mcp-config.json',
+    '.copilot/skills/sealpost/SKILL.md',
+  ])
   await uninstall('copilot')
   expect(await tree()).toEqual({})
 })
