@@ -98,13 +98,19 @@ function members(shell: Shell, withinMs?: Millis): Promise<readonly MemberEntry[
 
 const ANSWER_WITHIN_MS = 10_000
 
+/** The contacts of a profile, and a peer that knows the members of the mesh. */
+interface NameSources {
+  readonly contacts: Contacts
+  readonly peer: Pick<PeerSession['peer'], 'members'>
+}
+
 export class SenderNames {
-  readonly #session: Pick<PeerSession, 'contacts' | 'peer'>
+  readonly #session: NameSources
   readonly #output: Output
   /** Keys that were looked up, once each, because the directory may lack a name. */
   readonly #asked = new Set<PeerKey>()
 
-  constructor(session: Pick<PeerSession, 'contacts' | 'peer'>, output: Output) {
+  constructor(session: NameSources, output: Output) {
     this.#session = session
     this.#output = output
   }

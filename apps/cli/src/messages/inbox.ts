@@ -1,12 +1,15 @@
 /** `sealpost inbox` looks at the waiting messages without taking them. */
+import type { MemberEntry, PeerKey } from '@sealpost/sdk'
 import { readAttachment } from '@sealpost/sdk/attachments'
 import { peekInbox, type WaitingMessage } from '@sealpost/sdk/peek'
 import { sessionIdentity } from '@sealpost/sdk/sessions'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
+import { SenderNames } from '../members/member-list.ts'
 import { findOwners, type OwnerOf } from '../members/owners.ts'
 import { escapeName, escapeText, formatTime, type Output } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
+import { callPeer } from '../session/peer-session.ts'
 import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { HTTP_PATIENCE_MS, meshPlaceOf } from '../state/open-state.ts'
@@ -46,7 +49,9 @@ async function inbox(shell: Shell, { limit, as }: InboxOptions): Promise<void> {
   const { messages, total } = await peekInbox(place, options).catch(explain)
   const contacts = await Contacts.read(shell.profile.contactsFile)
   const senders = messages.map(({ sender }) => sender)
-  const names = { contacts, ownerOf: await findOwners(shell, contacts, senders) }
+  const ownerOf = await findOwners(shell, contacts, senders)
+  await learnNames(shell, contacts, new Set(senders.map((sender) => ownerOf(sender).user)))
+  const names = { contacts, ownerOf }
   const { output } = shell
   await output.results(
     messages.map((message) => forPrograms(message, names)),
@@ -82,6 +87,14 @@ async function sessionMailbox(shell: Shell, label: string) {
 function explain(error: Error & { code?: string }): never {
   if (error.code !== 'not_found') throw error
   throw new OperatingError('broker_too_old', "The broker is an older version, which can't list waiting messages.")
+}
+
+/** Pins the names of senders, like the commands that receive their messages. */
+async function learnNames(shell: Shell, contacts: Contacts, users: ReadonlySet<PeerKey>): Promise<void> {
+  let listed: Promise<readonly MemberEntry[]> | undefined
+  const members = () => (listed ??= callPeer(shell, { method: 'members', params: null }))
+  const names = new SenderNames({ contacts, peer: { members } }, shell.output)
+  for (const user of users) await names.learn(user)
 }
 
 interface Names {

@@ -13,7 +13,7 @@ test('the inbox shows what waits, also to a second command, and changes nothing'
   const look = async () => jsonLinesOf(await machine.run(['inbox', '--json', '--profile', 'bob']))
   for (let turn = 0; turn < 2; turn++)
     expect(await look()).toMatchObject([
-      { text: 'urgent', priority: 'now', attempts: 0, name: null, isHeld: false },
+      { text: 'urgent', priority: 'now', attempts: 0, name: 'alice', isHeld: false },
       { text: 'first of all', attempts: 0, group: null },
       { text: 'lunch?', attempts: 0, group: expect.any(String) },
     ])
