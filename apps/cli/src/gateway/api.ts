@@ -180,13 +180,12 @@ function boundedContent(bytes: Uint8Array): Content {
 /** @throws OperatingError `recipient_not_allowed`, `name_unknown`, … */
 async function recipientOf(word: string, ports: GatewayPorts, caller: GatewayCaller): Promise<PeerKey> {
   const key = await ports.resolve(word)
-  await checkRecipient(key, ports, caller)
-  return key
-}
-
-async function checkRecipient(key: PeerKey, ports: GatewayPorts, { to }: GatewayCaller): Promise<void> {
-  if (to === null) return
-  for (const word of to) if ((await ports.resolve(word).catch(() => null)) === key) return
+  const { to } = caller
+  if (to === null) return key
+  // A session or device of an allowed recipient is allowed.
+  const at = word.lastIndexOf('/')
+  const named = at > 0 ? [key, await ports.resolve(word.slice(0, at))] : [key]
+  for (const each of to) if (named.includes((await ports.resolve(each).catch(() => null))!)) return key
   throw new OperatingError('recipient_not_allowed', `Nothing was sent: this caller may write only to ${to.join(', ')}.`)
 }
 

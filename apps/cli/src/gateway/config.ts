@@ -3,6 +3,7 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
+import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { isRecord, type Profile, readJsonFile, updateJsonFile } from '../profile/profile.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
@@ -67,8 +68,12 @@ const isSame = (a: Buffer, b: Buffer): boolean => a.length === b.length && timin
 
 const ENTRIES_MAX = 256
 
-async function add({ profile }: Shell, entry: GatewayEntry): Promise<void> {
+/** @throws OperatingError `name_unknown`, …, if a peer of the entry is unknown; `gateway_name_taken` */
+async function add(shell: Shell, entry: GatewayEntry): Promise<void> {
+  const { profile } = shell
   await profile.readMembership()
+  const words = entry.kind === 'forward' ? entry.from : entry.to
+  for (const word of [words ?? []].flat()) await resolveRecipient(shell, word)
   await updateJsonFile<GatewayFile>(fileOf(profile), isGatewayFile, ({ entries } = EMPTY): GatewayFile => {
     if (entries.some(({ name }) => name === entry.name))
       throw new OperatingError(

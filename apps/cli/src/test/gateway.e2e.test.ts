@@ -96,6 +96,9 @@ test('a program sends, once per idempotency key, also if the gateway is killed i
     code: 'key_reused',
   })
   expect(await call(`${next.url}/v1/messages`, token, { to: 'bob', text: 'last' })).toMatchObject({ status: 200 })
+  expect(await call(`${next.url}/v1/messages`, token, { to: 'bob/none', text: 'x' })).toMatchObject({
+    code: 'unknown_device',
+  })
   expect(await heard('bob', 2)).toEqual(['order 7', 'last'])
 })
 
@@ -128,6 +131,8 @@ test('each bad call gets a status, a code and a sentence', async () => {
   const removed = await machine.run(['gateway', 'remove', `t${count}`, '--profile', name])
   expect(removed.code, removed.stderr).toBe(0)
   expect(await outcome(messages, token, message)).toEqual([401, 'token_invalid'])
+  const hook = await machine.run(['gateway', 'hook', 'x', '--to', 'bobb', '--profile', name, '--json'])
+  expect([failureOf(hook), hook.stderr]).toEqual([[3, 'name_unknown'], expect.stringContaining('Did you mean bob?')])
   const forward = (target: string) => machine.run(['gateway', 'forward', 'x', target, '--profile', name, '--json'])
   expect(failureOf(await forward('http://example.com/'))).toEqual([2, 'usage'])
 })
