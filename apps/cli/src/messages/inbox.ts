@@ -75,8 +75,10 @@ async function memberMailbox(shell: Shell) {
 async function sessionMailbox(shell: Shell, label: string) {
   const { profile } = shell
   const place = await meshPlaceOf(shell)
-  const passphrase = await profile.findPassphrase()
-  const identity = await sessionIdentity({ folder: profile.folder, label, ...(passphrase !== null && { passphrase }) })
+  const { formerKeys = [] } = await profile.readKeys()
+  const passphrase = (await profile.findPassphrase()) ?? undefined
+  const member = { identity: place.identity, formerKeys }
+  const identity = await sessionIdentity({ folder: profile.folder, member, label, passphrase })
   if (identity) return { place: { ...place, identity }, former: {} }
   throw new OperatingError(
     'session_unknown',

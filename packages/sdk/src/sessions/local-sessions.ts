@@ -4,7 +4,7 @@ import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Identity } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
-import { clearSlot, existingKeys } from './session-keys.ts'
+import { type CertifyOptions, clearSlot, existingKeys, ownCertificate } from './session-keys.ts'
 import { folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
 
 /** A session in the folder of a profile. */
@@ -37,20 +37,16 @@ export async function localSessions(folder: string): Promise<LocalSession[]> {
 /**
  * Returns the identity of a session of this profile, for example to look at its mail with `peekInbox`; null if the
  * folder has no such session.
- * @throws OperatingError `key_file_locked`, `passphrase_wrong`, …
- * @example const identity = await sessionIdentity({ folder: 'profile', label: 'builds' })
+ * @throws SealpostError `session_foreign`; OperatingError `key_file_locked`, `passphrase_wrong`, …
+ * @example const own = await sessionIdentity({ folder: 'profile', member: { identity }, label: 'builds' })
  */
-export async function sessionIdentity({
-  folder,
-  label,
-  passphrase,
-}: {
-  readonly folder: string
-  readonly label: string
-  /** The passphrase of the session's key file. */
-  readonly passphrase?: string
-}): Promise<Identity | null> {
-  const keys = await existingKeys({ folder: slotFolderOf(folder, folderNameOf(label)) }, { passphrase })
+export async function sessionIdentity(
+  options: Pick<CertifyOptions, 'member' | 'passphrase'> & { readonly folder: string; readonly label: string },
+): Promise<Identity | null> {
+  const { folder, label, passphrase, member } = options
+  const place = { folder: slotFolderOf(folder, folderNameOf(label)), label }
+  const keys = await existingKeys(place, { passphrase })
+  if (keys) await ownCertificate(place, keys.identity, { member })
   return keys?.identity ?? null
 }
 

@@ -67,8 +67,7 @@ export async function certifiedKeys(place: KeyPlace, options: CertifyOptions): P
   // The keys are stored before the enrolment, so that a crash does not lose enrolled keys.
   if (!known) await writeKeys(place, keys, options) // a crash leaves no incomplete file
   if (!keys.enrolment) return enrolledKeys(place, keys, options)
-  const certificate = await readCertificate(place, keys.identity)
-  if (certificate && !isOf(certificate, options)) throw foreign(place)
+  const certificate = await ownCertificate(place, keys.identity, options)
   if (!certificate || !expiresBefore(certificate, RENEW_BEFORE_MS)) return { keys, certificate }
   return { keys, certificate: await renewed(place, { keys, certificate }, options) }
 }
@@ -208,7 +207,19 @@ async function writeKeys(
   await replaceKeyFile(keyFileOf(place), keys, passphrase === undefined ? null : { passphrase })
 }
 
-/** Returns null if there is none for these keys. */
+/**
+ * Returns the certificate in the folder; null if there is none for these keys. @throws SealpostError `session_foreign`
+ */
+export async function ownCertificate(
+  place: KeyPlace,
+  identity: Identity,
+  options: Pick<CertifyOptions, 'member'>,
+): Promise<DeviceStatement | null> {
+  const certificate = await readCertificate(place, identity)
+  if (certificate && !isOf(certificate, options)) throw foreign(place)
+  return certificate
+}
+
 async function readCertificate(
   place: Pick<KeyPlace, 'folder'>,
   { signing }: Pick<Identity, 'signing'>,

@@ -490,7 +490,9 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
 
   async #fetchCertificate(): Promise<void> {
     // Without a reply, the next start asks again.
-    this.#failure = await fetchCertificate(this.#slot, this.peer, this.#options).catch(() => null)
-    if (this.#failure) await this.close()
+    const error = await fetchCertificate(this.#slot, this.peer, this.#options).catch(() => null)
+    if (!error) return
+    this.#failure = error
+    await this.close()
   }
 }
