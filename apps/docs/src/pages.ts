@@ -57,6 +57,7 @@ export const sections: readonly Section[] = [
       page('docs/reference/metrics.md', 'Metrics', 'every metric that a broker exposes to Prometheus'),
       page('docs/CLIENTS.md', 'Writing a client', 'the protocol for client authors, step by step'),
       page('docs/PROTOCOL.md', 'Protocol', 'frames, handshake, sealing and HTTP: enough to write a client'),
+      page('docs/RATCHETS.md', 'Ratchets', 'the state machines of the agreement and the ratchet'),
     ],
   },
   {
@@ -72,6 +73,7 @@ export const sections: readonly Section[] = [
     name: 'Trust',
     pages: [
       page('docs/SECURITY.md', 'Security', "what each adversary can and can't do"),
+      page('docs/REVIEW.md', 'Reviewing', 'for external reviewers: scope, constructions, checks and known limits'),
       page('SECURITY.md', 'Reporting a vulnerability', 'how to report a vulnerability'),
       page('docs/BENCHMARKS.md', 'Benchmarks', 'measurements, and the commands that reproduce them'),
       page('docs/k6/README.md', 'Load tests with k6', 'scripts for k6'),

@@ -29,7 +29,7 @@ export interface PeerStore {
   /**
    * Stores the whole batch or nothing. Resolves once the batch would survive a power loss. The next call is made only
    * after that, so changes that accumulate in the meantime form one batch. Records and their bytes are never changed
-   * afterwards.
+   * afterwards. The former versions of records whose key begins with `SECRET_PREFIX` should soon be unreadable.
    */
   write(changes: readonly StoreChange[]): Promise<void>
   /** Lets another process open the store. Called once, after the last reply. */
