@@ -19,6 +19,7 @@ import { joinAsDevice } from '../connection/join.ts'
 import { clockMs } from '../driver.ts'
 import { SealpostError } from '../errors.ts'
 import { type ConnectOptions, type Peer, portsOf } from '../peer.ts'
+import { deleteFileStore } from '../stores/file/file-store.ts'
 
 /** Where a session is enrolled, and the member that vouches for it. */
 export interface CertifyOptions extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'webSocket'> {
@@ -52,7 +53,8 @@ const certificateFileOf = ({ folder }: Pick<KeyPlace, 'folder'>): string => join
  * deleted last: new keys could not open the mail, and a crash in between leaves keys that the broker refuses again.
  */
 export async function clearSlot(place: Pick<KeyPlace, 'folder'>): Promise<void> {
-  for (const path of [storeOf(place), certificateFileOf(place), keyFileOf(place)]) await rm(path, { force: true })
+  await deleteFileStore(storeOf(place))
+  for (const path of [certificateFileOf(place), keyFileOf(place)]) await rm(path, { force: true })
 }
 
 /**

@@ -1,9 +1,9 @@
-import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
+import { link, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { gone, put, secret, stolenFrom, versionsIn } from '../../test/secret-records.ts'
-import { openFileStore, readStoreRecords } from './file-store.ts'
+import { deleteFileStore, openFileStore, readStoreRecords } from './file-store.ts'
 
 let folder: string
 let path: string
@@ -73,6 +73,19 @@ test('secret records are not given to a reader without the lock', async () => {
   await store.write([secret('a', 1), put('out 1', 2)])
   expect((await readStoreRecords(path)).map((record) => 'outboxNo' in record && record.outboxNo)).toEqual([2])
   await store.close()
+})
+
+test('the secret records of a deleted store can not be read from its former blocks', async () => {
+  const store = await openFileStore(path)
+  await store.write([secret('a', 1)])
+  await store.close()
+  const journal = new Uint8Array(await readFile(path))
+  const keys = join(folder, 'same blocks')
+  await link(`${path}.secrets`, keys)
+  expect(stolenFrom([journal, new Uint8Array(await readFile(keys))])).toEqual([1])
+  await deleteFileStore(path)
+  expect(stolenFrom([journal, new Uint8Array(await readFile(keys))])).toEqual([])
+  expect(await readdir(folder)).toEqual(['same blocks'])
 })
 
 test('only the owner can read the files of a store', async () => {

@@ -6,6 +6,7 @@ import type { PeerStore, StoreRecord } from '../store.ts'
 import { nodeFiles } from './files.ts'
 import { publicRecords, StoreJournal, storeFailed } from './journal.ts'
 import { lockStore } from './lock.ts'
+import { keysPathOf, SecretSegments } from './secret-segments.ts'
 
 export { nodeFiles } from './files.ts'
 export { isLockHeld, lockStore, lockStoreInTurn, processStartedAt, type StoreLock, tryLockStore } from './lock.ts'
@@ -43,6 +44,19 @@ export async function openFileStore(path: string): Promise<PeerStore> {
 export async function readStoreRecords(path: string): Promise<StoreRecord[]> {
   const whole = await nodeFiles.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
   return whole ? publicRecords(whole) : []
+}
+
+/**
+ * Deletes a store that no process uses. Its secret records can't be read afterwards. If the process ends in between, the
+ * next store at this path erases them.
+ * @internal
+ */
+export async function deleteFileStore(path: string): Promise<void> {
+  await nodeFiles.remove(path)
+  const segments = await SecretSegments.open(nodeFiles, keysPathOf(path))
+  await segments.destroyFormer()
+  await segments.close()
+  await nodeFiles.remove(keysPathOf(path))
 }
 
 const ERASE_EVERY_MS = 1_000

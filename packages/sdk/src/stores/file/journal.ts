@@ -13,7 +13,7 @@ import { crc32 } from 'node:zlib'
 import { SealpostError } from '../../errors.ts'
 import { type PeerStore, SECRET_PREFIX, type StoreChange, type StoreRecord } from '../store.ts'
 import type { AppendFile, FileLayer } from './files.ts'
-import { type EncryptedRecord, SecretSegments, type Segment, type SegmentUse } from './secret-segments.ts'
+import { type EncryptedRecord, keysPathOf, SecretSegments, type Segment, type SegmentUse } from './secret-segments.ts'
 
 const MAGIC = new TextEncoder().encode('sealpost store 1')
 const SALT_BYTES = 16
@@ -73,7 +73,7 @@ export class StoreJournal implements PeerStore {
 
   /** Opens the journal. @throws SealpostError `store_corrupt`, `store_failed` */
   static async open(files: FileLayer, path: string): Promise<StoreJournal> {
-    const read = async () => [await files.read(path), await SecretSegments.open(files, `${path}.secrets`)] as const
+    const read = async () => [await files.read(path), await SecretSegments.open(files, keysPathOf(path))] as const
     const [whole, segments] = await read().catch((cause) => Promise.reject(storeFailed(cause)))
     const journal = new StoreJournal(files, path, segments)
     for (const [key, stored] of whole ? newestVersions(whole) : []) {

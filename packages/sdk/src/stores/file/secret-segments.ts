@@ -52,6 +52,9 @@ const CIPHER = 'aes-256-gcm'
 /** The size from which a segment takes no more versions: what an erasure of one version stores again at most. */
 const SEGMENT_BYTES_MAX = 1024 * 1024
 
+/** Returns the path of the keys of a store. */
+export const keysPathOf = (storePath: string): string => `${storePath}.secrets`
+
 export class SecretSegments {
   readonly #files: FileLayer
   readonly #path: string
@@ -104,10 +107,14 @@ export class SecretSegments {
         'store_corrupt',
         `${this.#path} lacks keys of this store. Restore both files from one copy.`,
       )
-    const decipher = createDecipheriv(CIPHER, cipherKey, bytes.subarray(0, NONCE_BYTES))
-    decipher.setAuthTag(bytes.subarray(bytes.length - TAG_BYTES))
-    const text = bytes.subarray(NONCE_BYTES, bytes.length - TAG_BYTES)
-    return new Uint8Array(Buffer.concat([decipher.update(text), decipher.final()]))
+    try {
+      const decipher = createDecipheriv(CIPHER, cipherKey, bytes.subarray(0, NONCE_BYTES))
+      decipher.setAuthTag(bytes.subarray(bytes.length - TAG_BYTES))
+      const text = bytes.subarray(NONCE_BYTES, bytes.length - TAG_BYTES)
+      return new Uint8Array(Buffer.concat([decipher.update(text), decipher.final()]))
+    } catch (cause) {
+      throw new SealpostError('store_corrupt', 'A secret record of this store is damaged.', { cause })
+    }
   }
 
   /** Notes that the newest version of a record is in this segment. */
