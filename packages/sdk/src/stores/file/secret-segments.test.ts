@@ -88,6 +88,18 @@ describe('former versions of secret records', () => {
     expect(journal.hasObsoleteSecrets).toBe(false)
   })
 
+  test('stay erased after a power loss, before anyone opens the store', async () => {
+    for (let seed = 0; seed < 30; seed++) {
+      const disk = new TestingDisk()
+      const journal = await StoreJournal.open(disk, PATH)
+      await journal.write([secret('a', 1)])
+      await journal.write([secret('a', 2)])
+      await journal.eraseObsoleteSecrets()
+      disk.restart(seededRandom(seed).next)
+      expect(stolenFrom(disk.everyContent()), `seed ${seed}`).toEqual([2])
+    }
+  })
+
   test('are erased when the store is closed, and when it is opened after a crash', async () => {
     const disk = new TestingDisk()
     const first = await StoreJournal.open(disk, PATH)
