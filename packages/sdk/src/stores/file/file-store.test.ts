@@ -2,7 +2,7 @@ import { link, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { gone, put, secret, stolenFrom, versionsIn } from '../../test/secret-records.ts'
+import { gone, put, secret, stolenFrom, versionOf, versionsIn } from '../../test/secret-records.ts'
 import { deleteFileStore, openFileStore, readStoreRecords } from './file-store.ts'
 
 let folder: string
@@ -68,11 +68,17 @@ describe('former versions of secret records', () => {
   })
 })
 
-test('secret records are not given to a reader without the lock', async () => {
+test('a reader without the lock gets secret records too, while another process replaces them', async () => {
   const store = await openFileStore(path)
   await store.write([secret('a', 1), put('out 1', 2)])
-  expect((await readStoreRecords(path)).map((record) => 'outboxNo' in record && record.outboxNo)).toEqual([2])
+  const reads: Promise<unknown>[] = []
+  for (let version = 3; version < 60; version++) {
+    await store.write([secret('a', version)])
+    reads.push(readStoreRecords(path).then((records) => expect(records).toHaveLength(2)))
+  }
+  await Promise.all(reads)
   await store.close()
+  expect((await readStoreRecords(path)).map((record) => versionOf({ record })).sort()).toEqual([2, 59])
 })
 
 test('the secret records of a deleted store can not be read from its former blocks', async () => {

@@ -4,7 +4,7 @@
  */
 import type { PeerStore, StoreRecord } from '../store.ts'
 import { nodeFiles } from './files.ts'
-import { publicRecords, StoreJournal, storeFailed } from './journal.ts'
+import { readStore, StoreJournal } from './journal.ts'
 import { lockStore } from './lock.ts'
 import { keysPathOf, SecretSegments } from './secret-segments.ts'
 
@@ -36,14 +36,22 @@ export async function openFileStore(path: string): Promise<PeerStore> {
   }
 }
 
+const READS_MAX = 5
+
 /**
- * Reads the records, except secret ones, of a store that another process may have open. Returns an empty list if there is no store.
+ * Reads the records of a store that another process may have open. Returns an empty list if there is no store.
  * @throws SealpostError `store_corrupt`, `store_failed`
  * @internal
  */
 export async function readStoreRecords(path: string): Promise<StoreRecord[]> {
-  const whole = await nodeFiles.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
-  return whole ? publicRecords(whole) : []
+  for (let read = 1; ; read++) {
+    try {
+      const { changes } = await readStore(nodeFiles, path)
+      return changes.flatMap(({ record }) => record ?? [])
+    } catch (error) {
+      if (read === READS_MAX) throw error // otherwise, the other process may have changed its keys between two reads
+    }
+  }
 }
 
 /**

@@ -73,13 +73,9 @@ export class StoreJournal implements PeerStore {
 
   /** Opens the journal. @throws SealpostError `store_corrupt`, `store_failed` */
   static async open(files: FileLayer, path: string): Promise<StoreJournal> {
-    const read = async () => [await files.read(path), await SecretSegments.open(files, keysPathOf(path))] as const
-    const [whole, segments] = await read().catch((cause) => Promise.reject(storeFailed(cause)))
+    const { changes, segments } = await readStore(files, path)
     const journal = new StoreJournal(files, path, segments)
-    for (const [key, stored] of whole ? newestVersions(whole) : []) {
-      const change = isEncrypted(stored)
-        ? (decodeChanges(segments.decrypt(stored))[0] as StoreChange)
-        : { key, record: stored }
+    for (const change of changes) {
       journal.apply({ change, segment: null, nextUse: 'resting' }, encodeChange(change).length)
       journal.hasSecrets ||= hasPrefix(change)
     }
@@ -276,8 +272,7 @@ function isEncrypted(record: StoredRecord): record is EncryptedRecord {
   return record.kind === 'secret'
 }
 
-/** @internal */
-export function storeFailed(cause: unknown): SealpostError {
+function storeFailed(cause: unknown): SealpostError {
   return new SealpostError('store_failed', "Can't read or write the file of this store.", { cause })
 }
 
@@ -309,13 +304,20 @@ function sumOf(batch: Uint8Array, salt: Uint8Array, at: number): number {
   return crc32(batch, crc32(place, crc32(salt)))
 }
 
-/**
- * Returns the records in the file of a journal, which another process may be writing. Omits secret records.
- * @throws SealpostError `store_corrupt`
- */
-export function publicRecords(whole: Uint8Array): StoreRecord[] {
-  const records = [...newestVersions(whole).values()]
-  return records.filter((record): record is StoreRecord => !isEncrypted(record))
+/** Reads the newest version of each record. @throws SealpostError `store_corrupt`, `store_failed` */
+export async function readStore(
+  files: FileLayer,
+  path: string,
+): Promise<{ changes: StoreChange[]; segments: SecretSegments }> {
+  const read = async () => ({
+    segments: await SecretSegments.open(files, keysPathOf(path)),
+    whole: await files.read(path),
+  })
+  const { segments, whole } = await read().catch((cause) => Promise.reject(storeFailed(cause)))
+  const changes = [...(whole ? newestVersions(whole) : [])].map(([key, record]) =>
+    isEncrypted(record) ? (decodeChanges(segments.decrypt(record))[0] as StoreChange) : { key, record },
+  )
+  return { changes, segments }
 }
 
 function newestVersions(whole: Uint8Array): Map<string, StoredRecord> {
