@@ -1,6 +1,6 @@
 /** `sealpost chat` sends each typed line to one peer, and prints the messages of all peers. */
 import { createInterface, type Interface } from 'node:readline'
-import type { Message, PeerKey } from '@sealpost/sdk'
+import type { Message, Peer, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { takeGroupLeave } from '../members/group-leaves.ts'
@@ -9,6 +9,7 @@ import { escapeName, escapeText } from '../output.ts'
 import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-session.ts'
 import { durationOption, sessionNameOption } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { contentOf } from './content.ts'
 import { type FileOutcome, finishMessage, nextMessage, receiveFile, UnsavedFiles } from './files.ts'
 import { labelOf, messageForPeople, messageForPrograms } from './incoming-message.ts'
 
@@ -53,7 +54,8 @@ async function talk(chat: Chat, { key, timeout }: { key: PeerKey; timeout: numbe
     const [them, me] = [labelOf(session.contacts, key), session.name].map(escapeName)
     shell.output.info(`chatting with ${them} as ${me}; press Ctrl-D to end`)
     const outbox = new Sends(shell)
-    const typed = readLines(lines, (line) => outbox.add(session.peer.send(key, line), line))
+    const sender = new LineSender(shell, session.peer, key)
+    const typed = readLines(lines, (line) => outbox.add(sender.send(line), line))
     await abortable(Promise.race([typed, showAll(chat), session.failed]), shell.signal)
     await abortable(outbox.settled(timeout), shell.signal)
   } finally {
@@ -116,6 +118,27 @@ async function show(message: Message, outcome: FileOutcome, chat: Chat): Promise
     process.stdout.isTTY ? `\r\x1b[K${text()}` : text(),
   )
   if (process.stdout.isTTY) chat.lines.prompt(true)
+}
+
+/** Sends lines in their order. A line over the limit of a message becomes a file. */
+class LineSender {
+  readonly #shell: Shell
+  readonly #peer: Peer
+  readonly #to: PeerKey
+  #uploaded: Promise<unknown> = Promise.resolve()
+
+  constructor(shell: Shell, peer: Peer, to: PeerKey) {
+    this.#shell = shell
+    this.#peer = peer
+    this.#to = to
+  }
+
+  send(line: string): Promise<unknown> {
+    const content = contentOf(new TextEncoder().encode(line))
+    const uploaded = this.#uploaded.then(() => content.upload(this.#shell, this.#to))
+    this.#uploaded = uploaded.catch(() => undefined) // the line reports the error
+    return uploaded.then((file) => this.#peer.send(this.#to, content.body, file ? { attachment: file.text } : {}))
+  }
 }
 
 /** Tracks typed lines that are not stored. */

@@ -1,8 +1,9 @@
 /** Tests that peers chat through a broker that dies in between, without lost or repeated messages. */
+import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Profile } from '../profile/profile.ts'
 import { startSessionDaemon } from '../session/session-daemon.ts'
-import { AS_ALICE, letIn, Machine, type Running, startUp, type Up } from './cli.ts'
+import { AS_ALICE, jsonLinesOf, letIn, Machine, type Running, startUp, type Up } from './cli.ts'
 
 let machine: Machine
 let up: Up
@@ -86,4 +87,15 @@ test('a listener receives messages to the member once a short command of its pro
   expect((await machine.run(['send', 'bob', 'to any session'])).code).toBe(0)
   await passing!.release()
   await bob.until('it heard the message', (listener) => textsOf(listener).includes('to any session'))
+})
+
+test('a line over the limit of a message becomes a file, and the lines keep their order', async () => {
+  const long = 'x'.repeat(70_000)
+  const ended = await machine.run(['chat', 'bob'], { stdin: `first\n${long}\nlast\n` })
+  expect(ended.code, ended.stderr).toBe(0)
+  const folder = join(machine.folder, 'files')
+  const listened = await machine.run(['listen', '--count', '3', '--json', '--files', folder, '--profile', 'bob'])
+  const heard = jsonLinesOf(listened)
+  expect([heard[0].text, heard[2].text]).toEqual(['first', 'last'])
+  expect(await Bun.file(heard[1].file.path).text()).toBe(long)
 })
