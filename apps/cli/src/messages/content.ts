@@ -39,7 +39,7 @@ export const base64Of = ({ body }: Pick<Content, 'body'>): string => Buffer.from
 export const TEXT_BYTES_MAX = 64 * 1024 * 1024
 
 /** Reads a text that may exceed the limit of a message. @throws the errors of `readBody` */
-export const readText = (source: BodySource, stdin = process.stdin): Promise<Uint8Array> =>
+export const readLongText = (source: BodySource, stdin = process.stdin): Promise<Uint8Array> =>
   readBytes(source, { stdin, max: TEXT_BYTES_MAX })
 
 /** Reads a message's content. @throws the errors of `readBody` */

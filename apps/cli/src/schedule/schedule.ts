@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
-import { base64Of, contentOf, readText } from '../messages/content.ts'
+import { base64Of, contentOf, readLongText } from '../messages/content.ts'
 import { isEverybody, readersOf, resolveAudience, TO_HELP_WITHOUT_EVERYBODY, wordsOf } from '../messages/delivery.ts'
 import type { FileReaders } from '../messages/files.ts'
 import { escapeName } from '../output.ts'
@@ -13,6 +13,7 @@ import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 import {
   addSchedule,
   type Clocks,
+  completeTextOf,
   dueTick,
   type MissedPolicy,
   MissedTicks,
@@ -20,7 +21,6 @@ import {
   readSchedules,
   removeSchedule,
   type Schedule,
-  textOf,
 } from './schedules.ts'
 import type { TickParams } from './tick-calls.ts'
 
@@ -104,7 +104,7 @@ async function add(
   const next = parseCron({ cron, timeZone }, nowMs).nextRun(new Date(nowMs))!
   const words = wordsOf(to)
   if (isEverybody(words)) throw new OperatingError('usage', 'A schedule needs peers or groups as its recipients.')
-  const body = new TextDecoder().decode(await readText({ text, file: undefined }))
+  const body = new TextDecoder().decode(await readLongText({ text, file: undefined }))
   const { peers, groups } = await resolveAudience(shell, words)
   const schedule = await addSchedule(shell.profile, {
     ...{ cron, timeZone, missed, to, peers, groups: groups.map(({ id }) => id), text: body, priority },
@@ -243,7 +243,7 @@ class ScheduleRunner {
 
   /** Returns the message of each tick. Uploads a long text for each one, because the file of an earlier tick expires. */
   async #ticksOf(schedule: Schedule, due: readonly Millis[]): Promise<TickParams['ticks']> {
-    const text = await textOf(this.#shell.profile, schedule)
+    const text = await completeTextOf(this.#shell.profile, schedule)
     const ticks: TickParams['ticks'][number][] = []
     for (const tickMs of due) {
       const content = contentOf(Buffer.from(text.replaceAll('{tick}', new Date(tickMs).toISOString())))

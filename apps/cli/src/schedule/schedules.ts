@@ -137,7 +137,7 @@ export async function readSchedules(profile: Profile): Promise<readonly Schedule
 const textFileOf = ({ folder }: Profile, id: string): string => join(folder, 'schedules', `${id}.txt`)
 
 /** Returns the complete text of a schedule. @throws OperatingError `file_unreadable` */
-export async function textOf(profile: Profile, { id, text, isLong = false }: Schedule): Promise<string> {
+export async function completeTextOf(profile: Profile, { id, text, isLong = false }: Schedule): Promise<string> {
   return (isLong ? await readTextFile(textFileOf(profile, id)) : undefined) ?? text
 }
 

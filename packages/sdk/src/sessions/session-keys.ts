@@ -69,9 +69,21 @@ export async function certifiedKeys(place: KeyPlace, options: CertifyOptions): P
   // The keys are stored before the enrolment, so that a crash does not lose enrolled keys.
   if (!known) await writeKeys(place, keys, options) // a crash leaves no incomplete file
   if (!keys.enrolment) return enrolledKeys(place, keys, options)
+  return { keys, certificate: await validCertificate(place, keys, options) }
+}
+
+/**
+ * Returns the certificate of enrolled keys; null if an earlier version enrolled them. Renews one that expires soon.
+ * @throws SealpostError `session_foreign`, `certificate_expired`, and the errors of `joinAsDevice`
+ */
+export async function validCertificate(
+  place: KeyPlace,
+  keys: PeerKeyFile,
+  options: CertifyOptions,
+): Promise<DeviceStatement | null> {
   const certificate = await ownCertificate(place, keys.identity, options)
-  if (!certificate || !expiresBefore(certificate, RENEW_BEFORE_MS)) return { keys, certificate }
-  return { keys, certificate: await renewed(place, { keys, certificate }, options) }
+  if (!certificate || !expiresBefore(certificate, RENEW_BEFORE_MS)) return certificate
+  return renewed(place, { keys, certificate }, options)
 }
 
 /** Returns the keys of the session; null if it has none yet. */
@@ -112,14 +124,13 @@ export async function fetchCertificate(
  * certificate as `revoked`, so this tries to renew it. Returns the error to report.
  */
 export async function endedByBroker(
-  place: KeyPlace,
+  { keys, ...place }: KeyPlace & Pick<CertifiedKeys, 'keys'>,
   error: SealpostError,
   options: CertifyOptions,
 ): Promise<SealpostError> {
-  const keys = await existingKeys(place, options)
   // The broker does not know the session, for example because its database was restored.
-  if (keys && error.code === 'auth_failed') await writeKeys(place, { ...keys, enrolment: null }, options)
-  if (!keys || error.code !== 'revoked') return error
+  if (error.code === 'auth_failed') await writeKeys(place, { ...keys, enrolment: null }, options)
+  if (error.code !== 'revoked') return error
   const failure = await enrol(place, keys.identity, options).then(
     () => null,
     (reason: unknown) => (reason instanceof SealpostError ? reason : error),

@@ -22,11 +22,11 @@ import { MemberMailbox } from './member-mailbox.ts'
 import { OutcomeStore } from './outcome-store.ts'
 import {
   type CertifyOptions,
-  certifiedKeys,
   endedByBroker,
   existingKeys,
   fetchCertificate,
   storeOf,
+  validCertificate,
 } from './session-keys.ts'
 import { type CertifiedSlot, type KeyedSlot, openSlot, releaseSlot, slotFolderOf } from './session-slots.ts'
 
@@ -156,7 +156,7 @@ function openSlotPeer({ slot, store, onEvent }: SlotPeerParts, options: SessionO
 
 /** Opens the peer of a session whose process is gone. What becomes of its messages is recorded in its own store. */
 async function openIdlePeer(parts: SlotPeerParts, options: SessionOptions): Promise<Peer> {
-  await certifiedKeys(parts.slot, await certifyOptionsOf(options))
+  await validCertificate(parts.slot, parts.slot.keys, await certifyOptionsOf(options))
   const peer = await openSlotPeer(parts, options)
   sentLogOf(peer)
   confirmationsOf(peer)
