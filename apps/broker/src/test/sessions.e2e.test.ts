@@ -149,7 +149,7 @@ test('a reply that finds the outbox of the member full is refused, and the messa
     await new Promise<void>((full) => (begun.push(full) === 1 ? undefined : full()))
     codes.push(await codeOf(settleWithReply(session.peer, message, 'reply')))
   })
-  const reply = sender.request(member, 'question', { timeoutMs: 60_000 })
+  const reply = sender.request(member, 'question', { timeoutMs: 120_000 })
   await until('the session has the message', () => begun.length === 1)
   await shared.broker.kill()
   const stranger = 'ef'.repeat(32) as PeerKey

@@ -125,6 +125,16 @@ test('a device with vouchers from two users stays with the first', () => {
   expect(told.statements.senderUser(phone.publicKey, 1).user).toBe(alice.publicKey)
 })
 
+test('a voucher is renewed by its user, also after a rotation of the identity key', () => {
+  const [alice, next, phone] = [keys(), keys(), keys()]
+  const told = new Told()
+  told.devices([vouch(alice, phone)])
+  told.successions(succession(alice, next))
+  told.devices([vouch(next, phone, { notAfterMs: 20_000 })])
+  expect(told.tampers).toEqual([])
+  expect(told.statements.senderUser(phone.publicKey, 20_000)).toEqual({ user: next.publicKey, deviceLabel: 'phone' })
+})
+
 test('a removal overrides every statement, in any order, and counts only if its user signed it', () => {
   const [alice, mallory, phone, laptop] = [keys(), keys(), keys(), keys()]
   const told = new Told()
