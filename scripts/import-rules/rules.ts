@@ -168,6 +168,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
     'apps/cli/src/gateway/api.ts',
   ],
   ioredis: ['apps/loadtest/src/rivals/'],
+  '@noble/hashes': ['packages/identity/src/log/'], // libsodium-wrappers has no SHA-256
   'libsodium-wrappers': ['packages/identity/'],
   'libsodium-wrappers-sumo': ['packages/identity/src/keys/passphrase-lock.ts'],
   pg: ['packages/pg/src/pipeline/'],
