@@ -24,6 +24,7 @@ import { openDriver } from './driver.ts'
 import { openHistory } from './history/start.ts'
 import { openApi } from './http/api.ts'
 import { discoveryOf } from './http/discovery.ts'
+import { LogBackfill } from './mesh-log/backfill.ts'
 import { openPreparedSends, PreparedSignal } from './prepared/prepared-sends.ts'
 import { type AdmissionLimits, authorityWith } from './server/admission.ts'
 import { helloOf } from './server/connection.ts'
@@ -99,7 +100,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const attachments = await openAttachments(config, { origin, log, metrics })
   const history = await openHistory(config, { databases, origin, authenticator, spaceHints, log, metrics })
   const api = openApi(
-    { driver, queue, db: databases.asking, authenticator, attachments, ...history, log },
+    { driver, queue, db: databases.asking, authenticator, keys, attachments, ...history, log },
     apiOptionsOf(config, socketOptions, intakes),
   )
   const app = publicRoutes(http).route('/', api.app)
@@ -107,7 +108,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const { overload, ...overloadWatch } = watchOverload(config, { driver, log, metrics, asking: databases.asking })
   const server = serve({ driver, log, ...servingParts({ app, overload, metrics, traces }) }, socketOptions)
   const preparedSends = openPreparedSends(config, prepared, { driver, queue, db: databases.asking, log, metrics })
-  const certificate = watchPort(config, { tls, server, log, metrics })
+  const background = [watchPort(config, { tls, server, log, metrics }), new LogBackfill(databases.asking, log)]
   const self = { shard, keys, port: server.port }
   const shards = new ShardTable(config, self, { db: databases.asking, origin, bus, log, metrics, ...placing(driver) })
   const operators = openAdmin({ databases, driver, metrics, watch, overload, facts, config, queue, log })
@@ -118,7 +119,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   log.info('broker.ready', { url, httpUrl, adminUrl, ...demoUrlOf(config, httpUrl), ...built })
   const end = async (endSessions: () => unknown) => {
     isStopping = true
-    for (const watching of [watch, origin, overloadWatch, certificate]) watching?.stop()
+    for (const watching of [watch, origin, overloadWatch, ...background]) watching?.stop()
     await shards.leave()
     server.refuseNewClients()
     const preparedEnded = preparedSends.stop()

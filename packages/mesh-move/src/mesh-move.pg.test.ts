@@ -144,6 +144,7 @@ async function fill(db: Database, meshId: MeshId): Promise<void> {
          insert into mesh_root (mesh_id, root_key) values ('${meshId}', '\\x18');
          insert into member_proof values ('${meshId}', '\\x19', 'certificate', '\\x1a', 5, '\\x1b');
          insert into member_revocation values ('${meshId}', 1, '\\x1c');
+         insert into log_signer values ('${meshId}', '\\x1d', '\\x1e');
          insert into consent values ('${meshId}', ${ann}, ${ben}, true);
          insert into former_binding (mesh_id, peer_no, box_epoch, box_key, binding_not_after_ms, binding_signature)
            values ('${meshId}', ${ann}, 1, '\\x05', 6, '\\x07');

@@ -35,6 +35,10 @@ const BROKER: Grants = {
   mesh_root: 'select, insert, update (root_key, adopted_at)',
   member_proof: 'select, insert, update (at_ms, statement)',
   member_revocation: 'select, insert',
+  log_head: 'select',
+  log_entry: 'select',
+  log_node: 'select',
+  log_signer: 'select, insert, update (certificate)',
   prekey_statement: 'select, insert, update (statement, issued_at_ms, last_resorts)',
   one_time_prekey: 'select, insert, delete, update (claimer, claimed_at)',
   session: 'select, insert, update (epoch, opened_epoch, shard, opened_at)',
@@ -110,6 +114,10 @@ const MONITOR: Grants = {
 /** Functions that create and drop daily partitions of the history. A broker can drop only expired ones. */
 const HISTORY_JOBS = ['add_history_day(date)', 'drop_history_day(date)', 'clear_undated_history(timestamptz, integer)']
 
+/** The function that appends existing statements to the logs of their meshes, and those that append new ones. */
+const LOG_BACKFILL = 'log_backfill(integer)'
+const LOG_JOBS = [LOG_BACKFILL, 'log_append(uuid, integer, bytea)', 'log_change()']
+
 /** Functions for the server's identity and its incarnation. */
 const ORIGIN_JOBS = [
   'note_origin(boolean)',
@@ -152,7 +160,8 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     ...granted(MONITOR, monitor),
     ...reading(backup),
     `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // applies to future partitions
-    `revoke all on function ${ORIGIN_JOBS}, refuse_while_moving(), drop_prekeys(), ${HISTORY_JOBS} from public`,
+    `revoke all on function ${ORIGIN_JOBS}, refuse_while_moving(), drop_prekeys(), ${LOG_JOBS}, ${HISTORY_JOBS} from public`,
+    `grant execute on function ${LOG_BACKFILL} to ${broker}`,
     `grant execute on function ${HISTORY_JOBS} to ${broker}`,
     `grant execute on function note_origin(boolean), database_origin(), attest_origin(uuid, uuid, boolean, double precision) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
@@ -182,7 +191,7 @@ const handOver = (owner: string) => `do $$ declare what record; begin
   ${ORIGIN_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
   alter function refuse_while_moving() owner to ${owner};
   alter function drop_prekeys() owner to ${owner};
-  ${HISTORY_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
+  ${[...LOG_JOBS, ...HISTORY_JOBS].map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
   alter schema sealpost owner to ${owner};
   ${[...SENDER_FUNCTIONS, TAKE_PREPARED].map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
 end $$`

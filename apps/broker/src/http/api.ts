@@ -11,9 +11,11 @@ import { countWaiting, listWaiting, type WaitingDelivery } from '@sealpost/store
 import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import { type AttachmentParts, addAttachments } from '../attachments/http.ts'
-import type { Authenticator } from '../directory/authenticator.ts'
+import type { Authenticator, BrokerKeys } from '../directory/authenticator.ts'
 import { addReplays } from '../history/http-replay.ts'
 import type { Replays } from '../history/replays.ts'
+import { addMeshLog } from '../mesh-log/http.ts'
+import { MeshLogs } from '../mesh-log/mesh-logs.ts'
 import type { Intakes } from '../server/intake.ts'
 import { addSpaces } from '../spaces/http.ts'
 import type { SpaceRequests } from '../spaces/space-requests.ts'
@@ -50,9 +52,11 @@ interface Parts {
 interface StartParts extends Parts {
   readonly db: Database
   readonly authenticator: Authenticator
+  readonly keys: BrokerKeys
 }
 
-interface ApiParts extends StartParts {
+interface ApiParts extends Omit<StartParts, 'keys'> {
+  readonly logs: MeshLogs
   readonly groups: GroupRosters
   readonly tokens: Tokens
   readonly challenges: Challenges
@@ -82,7 +86,7 @@ const PEER_AT_A_TIME = 16
 const ENDS_WITHIN_MS = 1000
 
 export function openApi(
-  { db, authenticator, ...parts }: StartParts,
+  { db, authenticator, keys, ...parts }: StartParts,
   { greet, pollingIdleMs, failedAttemptsMax, rate, intakes }: Options,
 ) {
   const challenges = new Challenges(greet)
@@ -92,6 +96,7 @@ export function openApi(
     ...parts,
     db,
     authenticator,
+    logs: new MeshLogs(db, keys),
     tokens: new Tokens({ db, authenticator, challenges }),
     challenges,
     inboxes: new Inboxes(parts.driver, parts.queue, pollingIdleMs),
@@ -136,6 +141,7 @@ function apiRoutes(parts: ApiParts): HttpApi {
   addMail(app, parts)
   addGroups(app, parts)
   addProofs(app, parts)
+  addMeshLog(app, parts)
   addPrekeys(app, parts.db)
   addAttachments(app, parts.attachments)
   addSpaces(app, parts.spaces)

@@ -57,6 +57,11 @@ export const httpRefusals = {
   body_too_large: { status: 413, meaning: 'the body exceeds the limit for this request' },
   attachment_too_large: { status: 413, meaning: "the attachment exceeds the broker's limit" },
   stale_epoch: { status: 409, meaning: 'a later epoch than the one in this request is already stored' },
+  log_incomplete: {
+    status: 409,
+    meaning: 'statements from before the log are still being added to it',
+  },
+  log_size_unknown: { status: 409, meaning: 'the log of the mesh is shorter than the requested size' },
   root_differs: { status: 409, meaning: 'the mesh has a different root' },
   prekey_rolled_back: {
     status: 409,
@@ -67,6 +72,7 @@ export const httpRefusals = {
   rate_limited: { status: 429, meaning: 'the request rate exceeds the limit' },
   too_many_requests: { status: 429, meaning: 'too many concurrent requests from this peer' },
   too_many_tokens: { status: 429, meaning: 'this peer has reached its token limit: revoke a token' },
+  log_broken: { status: 500, meaning: 'the stored log of the mesh is damaged' },
   internal: { status: 500, meaning: 'an internal error in the broker' },
   restarting: { status: 503, meaning: 'the broker is shutting down; try again later' },
   replay_busy: { status: 503, meaning: 'too many replays are queued' },

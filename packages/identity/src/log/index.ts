@@ -8,6 +8,15 @@ export {
   signCheckpoint,
 } from './checkpoint.ts'
 export {
+  type EntryKind,
+  entryKindOf,
+  entryLeaf,
+  isEntrySigned,
+  keyBindingStatement,
+  type LogEntry,
+  readKeyBindingStatement,
+} from './log-entry.ts'
+export {
   consistencyRanges,
   inclusionRanges,
   isConsistent,

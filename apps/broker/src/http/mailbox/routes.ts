@@ -3,6 +3,7 @@ import { createRoute, z } from '@hono/zod-openapi'
 import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, PRIORITIES, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { attachmentRoutes, chunkRoutes } from '../../attachments/http.ts'
 import { history, state } from '../../history/http-replay.ts'
+import { logRoutes } from '../../mesh-log/http.ts'
 import { postEntries, putGrants, spaceRoutes } from '../../spaces/http.ts'
 import {
   body,
@@ -218,6 +219,7 @@ export const peerRoutes = [
   rosters,
   findProofsRoute,
   putProofsRoute,
+  ...logRoutes,
   ...prekeyRoutes,
   ...attachmentRoutes,
   ...spaceRoutes,
