@@ -20,6 +20,9 @@ export type HttpRefusalCode =
   | 'attachment_too_large'
   | 'too_many_requests'
   | 'too_many_tokens'
+  | 'log_incomplete'
+  | 'log_size_unknown'
+  | 'log_broken'
   | 'quota_exceeded'
   | 'mesh_quota_exceeded'
 

@@ -211,6 +211,7 @@ export class SharedStore implements PeerStore {
 /** Returns the versions of a record's subjects; a lower version never replaces a higher one. */
 function versionsOf(record: StoreRecord | null): [string, number][] {
   if (record?.kind === 'entry') return [[`${record.space}/${record.keyHash}`, record.revision]]
+  if (record?.kind === 'checkpoint') return [['checkpoint', record.accepted * 2 ** 32 + record.size]]
   return record?.kind === 'keyEpoch' ? [[record.peer, record.boxEpoch]] : []
 }
 

@@ -5,7 +5,13 @@ import { dirname } from 'node:path'
 import { fingerprint, generateSigningKeys, type SigningKeys } from '@sealpost/identity'
 import { readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
 import type { MemberEntry, PeerKey } from '@sealpost/sdk'
-import { type MemberProofs, type MemberStanding, type MembersEvent, openMemberProofs } from '@sealpost/sdk/members'
+import {
+  type LogContradiction,
+  type MemberProofs,
+  type MemberStanding,
+  type MembersEvent,
+  openMemberProofs,
+} from '@sealpost/sdk/members'
 import { OperatingError } from '@sealpost/std'
 import { escapeName } from '../output.ts'
 import type { Shell } from '../shell.ts'
@@ -56,6 +62,26 @@ function warningOf(event: MembersEvent): string {
       return `the broker shows ${event.root ? `the root ${fingerprint(event.root)}` : 'no root'}, which is not the pinned one (root_differs)`
     case 'revocations_rolled_back':
       return `the broker shows ${event.shown} revocations, but ${event.known} are known (revocations_rolled_back)`
+    case 'log_forked':
+    case 'log_rolled_back':
+    case 'log_withheld':
+      return contradictionText(event)
+    case 'statement_not_logged':
+      return `the broker shows a statement (${event.kind}) that is not in the log of the mesh (statement_not_logged)`
+  }
+}
+
+/** Returns a sentence with the code of the contradiction, and what to do about it. */
+export function contradictionText(event: LogContradiction): string {
+  const { size } = event.known.checkpoint
+  const accepted = 'No new statements are accepted until "sealpost audit --accept".'
+  switch (event.type) {
+    case 'log_forked':
+      return `THE BROKER HAS SIGNED TWO LOGS OF THIS MESH, of ${size} and ${event.shown.checkpoint.size} entries, neither of which continues the other (log_forked). ${accepted}`
+    case 'log_rolled_back':
+      return `the log of the mesh has ${event.shown.checkpoint.size} entries, but had ${size} (log_rolled_back). ${accepted}`
+    case 'log_withheld':
+      return `the broker shows no valid log of the mesh, which had ${size} entries (log_withheld, ${event.code}). ${accepted}`
   }
 }
 

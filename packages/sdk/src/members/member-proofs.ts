@@ -5,7 +5,6 @@
 import {
   type InviteRole,
   MembershipProofs,
-  type ProofKind,
   ready,
   type SigningKeys,
   signEndorsement,
@@ -13,14 +12,18 @@ import {
   type UnprovenReason,
 } from '@sealpost/identity'
 import { LOOKUP_MAX } from '@sealpost/protocol'
-import { asciiName, isHex, type MeshId, type Millis, type PeerKey, toBase64url, unicodeName } from '@sealpost/std'
+import { asciiName, type MeshId, type Millis, type PeerKey, toBase64url, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { answerMalformed, bytesOf, HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
+import { HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
 import { type Peer, portsOf } from '../peer.ts'
 import type { MemberEntry } from '../requests/requests.ts'
 import { loadStore, type PeerStore, type ProofRecord, type StoreRecord, WriteBehindStore } from '../stores/store.ts'
 import { memberUnproven, setGuard } from './member-guard.ts'
+import { type LogEvent, MeshLog } from './mesh-log.ts'
+import { entriesOf, type ProofRow, type ProofsAnswer, requestProofs } from './proofs-request.ts'
+
+export type { LogContradiction, LogEvent, MeshLog, SignedCheckpoint, WitnessVerdict } from './mesh-log.ts'
 
 /**
  * Whether a member is proven, or why not. `no_root`: the mesh has no root. `name_differs`, `role_differs`: the broker lists
@@ -35,6 +38,7 @@ export type MemberStanding =
   | 'revocations_missing'
 
 export type MembersEvent =
+  | LogEvent
   /** The broker lists a member that no certificate proves. It receives no keys of groups, pools and spaces. */
   | { readonly type: 'member_unproven'; readonly peer: PeerKey; readonly name: string | null; readonly reason: string }
   /** This peer knew no root, and has pinned the one that the broker shows. Compare its fingerprint with an admin. */
@@ -89,6 +93,8 @@ export function guardMembers(peer: Peer, members: MemberProofs): void {
 }
 
 export class MemberProofs implements AsyncDisposable {
+  /** The transparent log of the mesh. */
+  readonly log: MeshLog
   readonly #access: HttpAccess
   readonly #meshId: MeshId
   readonly #store: WriteBehindStore | null
@@ -115,6 +121,10 @@ export class MemberProofs implements AsyncDisposable {
     this.#store = store ? new WriteBehindStore(store) : null
     this.#emit = (event) => onEvent && queueMicrotask(() => onEvent(event))
     this.#revocationsMin = revocations
+    this.log = new MeshLog({
+      ...{ access: this.#access, meshId, brokerKey: options.brokerKey, emit: this.#emit },
+      keep: (record) => this.#keep('checkpoint', record),
+    })
     this.#restore(records, root)
   }
 
@@ -266,6 +276,7 @@ export class MemberProofs implements AsyncDisposable {
 
   #restore(records: readonly StoreRecord[], given: PeerKey | undefined): void {
     let kept: PeerKey | undefined
+    this.log.restore(records)
     const revocations: Uint8Array[] = []
     for (const record of records) {
       if (record.kind === 'root') kept = record.root
@@ -353,19 +364,18 @@ export class MemberProofs implements AsyncDisposable {
 
   async #ask(peers: readonly PeerKey[]): Promise<void> {
     const answer = await this.#request(peers)
+    const areLogged = await this.log.areLogged(entriesOf(answer))
     this.#refreshedAtMs = performance.now()
     if (answer.root !== this.#root) this.#rootShown(answer.root)
     if (!this.#proofs) return
-    for (const proof of answer.proofs) this.#take(proof)
+    // A removal counts even if it is not logged, like a revocation.
+    for (const [at, proof] of answer.proofs.entries()) if (areLogged[at] || proof.kind === 'removal') this.#take(proof)
     this.#takeRevocations(answer)
     if (answer.revocations.length > 0 && this.#proofs.revocationCount < answer.revocationCount) await this.#ask([])
   }
 
   #request(peers: readonly PeerKey[]): Promise<ProofsAnswer> {
-    const revocationsAfter = this.#proofs?.revocationCount ?? 0
-    return this.#access
-      .ask({ method: 'POST', path: '/v1/proofs', json: { peers, revocationsAfter } })
-      .then((response) => readAnswer(response.json()), unlessEarlier)
+    return requestProofs(this.#access, { peers, revocationsAfter: this.#proofs?.revocationCount ?? 0 })
   }
 
   #rootShown(root: PeerKey | null): void {
@@ -436,40 +446,5 @@ export class MemberProofs implements AsyncDisposable {
 
   #keep(key: string, record: ProofRecord): void {
     this.#store?.put(key, record)
-  }
-}
-
-interface ProofRow {
-  readonly kind: ProofKind
-  readonly bytes: Uint8Array
-}
-
-interface ProofsAnswer {
-  readonly root: PeerKey | null
-  readonly proofs: readonly ProofRow[]
-  readonly revocations: readonly Uint8Array[]
-  readonly revocationCount: number
-}
-
-const NOTHING: ProofsAnswer = { root: null, proofs: [], revocations: [], revocationCount: 0 }
-const KINDS: readonly string[] = ['certificate', 'endorsement', 'device', 'removal', 'succession'] satisfies ProofKind[]
-
-/** A broker of an earlier version has no proofs. */
-function unlessEarlier(error: unknown): ProofsAnswer {
-  if (error instanceof SealpostError && error.code === 'not_found') return NOTHING
-  throw error
-}
-
-function readAnswer({ root, proofs, revocations, revocationCount }: Record<string, unknown>): ProofsAnswer {
-  const isRoot = root === null || isHex(root, 32)
-  if (!isRoot || !Array.isArray(proofs) || !Array.isArray(revocations) || !Number.isSafeInteger(revocationCount))
-    throw answerMalformed()
-  return {
-    root: root as PeerKey | null,
-    proofs: proofs.flatMap(({ kind, statement }) =>
-      KINDS.includes(kind) ? [{ kind: kind as ProofKind, bytes: bytesOf(statement) }] : [],
-    ),
-    revocations: revocations.map(bytesOf),
-    revocationCount: revocationCount as number,
   }
 }

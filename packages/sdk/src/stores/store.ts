@@ -157,7 +157,7 @@ export interface KeyEpochRecord {
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
 /** What proves the members of the mesh (`members/member-proofs.ts`). Only a store of its own contains such records. */
-export type ProofRecord = RootRecord | MemberProofRecord | RevocationRecord
+export type ProofRecord = RootRecord | MemberProofRecord | RevocationRecord | CheckpointRecord
 
 export interface RootRecord {
   readonly kind: 'root'
@@ -176,6 +176,17 @@ export interface RevocationRecord {
   readonly kind: 'revocation'
   readonly number: number
   readonly bytes: Uint8Array
+}
+
+/** The newest checkpoint of the mesh's log (`members/mesh-log.ts`). */
+export interface CheckpointRecord {
+  readonly kind: 'checkpoint'
+  readonly size: number
+  readonly bytes: Uint8Array
+  /** The certificate of the shard that signed it, in base64url; null if the pinned key signed it. */
+  readonly certificate: string | null
+  /** How often a person has accepted a log that contradicts the one before. */
+  readonly accepted: number
 }
 
 /** The last address of the mesh, possibly in another cell than the application's addresses. */
