@@ -9,19 +9,12 @@ import {
   generateIdentity,
   generateSigningKeys,
   type Identity,
-  type SigningKeys,
   signEndorsement,
 } from '@sealpost/identity'
-import { connect, type MemberEntry, type Peer } from '@sealpost/sdk'
+import { connect, type MemberEntry } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
 import { join, joinAsDevice } from '@sealpost/sdk/join'
-import {
-  guardMembers,
-  type MemberProofs,
-  type MemberProofsOptions,
-  type MembersEvent,
-  openMemberProofs,
-} from '@sealpost/sdk/members'
+import { guardMembers } from '@sealpost/sdk/members'
 import { MemoryStore } from '@sealpost/sdk/memory-store'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { openState, type StateEvent, setSpace } from '@sealpost/sdk/state'
@@ -30,6 +23,7 @@ import type { PeerKey } from '@sealpost/std'
 import { addMembers, listPeers } from '@sealpost/store'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { codeOf, keyOf } from './member.ts'
+import { attack, joinAs, keyLiteral, proofsOf, rootedMesh, type Scene, standings } from './rooted-mesh.ts'
 import { type Place, World } from './world.ts'
 
 const FAR_MS = 4_000_000_000_000
@@ -40,59 +34,7 @@ beforeAll(async () => {
 })
 afterAll(() => host[Symbol.asyncDispose]())
 
-/** A mesh with a root, its admin Ada, and Ben and Carol, who have joined by invite. */
-interface Scene {
-  readonly world: World
-  readonly ada: Place
-  readonly ben: Place
-  readonly carol: Place
-  readonly peer: Peer
-  readonly members: MemberProofs
-  readonly events: MembersEvent[]
-  readonly root: SigningKeys
-}
-
-async function inviteTo(world: World, issuer: Place, role: 'member' | 'admin' = 'member'): Promise<string> {
-  const { meshId } = world
-  return createInvite(issuer.identity.signing, { meshId, url: issuer.url as string, brokerKey: issuer.brokerKey, role })
-}
-
-async function joinAs(world: World, name: string, issuer: Place, role?: 'member' | 'admin'): Promise<Place> {
-  const identity = generateIdentity()
-  await join({ invite: await inviteTo(world, issuer, role), identity, name })
-  return world.place(identity)
-}
-
-async function scene(): Promise<Scene> {
-  const world = await host.inNewMesh()
-  const ada = await world.enrolAdmin('ada')
-  const peer = world.closing(await connect(ada))
-  const root = generateSigningKeys()
-  const { members, events } = await proofsOf(world, ada)
-  await members.adopt(root, await peer.members())
-  const [ben, carol] = await Promise.all([joinAs(world, 'ben', ada), joinAs(world, 'carol', ada)])
-  guardMembers(peer, members)
-  return { world, ada, ben, carol, peer, members, events, root }
-}
-
-async function proofsOf(world: World, place: Place, options: Partial<MemberProofsOptions> = {}) {
-  const events: MembersEvent[] = []
-  const onEvent = (event: MembersEvent) => void events.push(event)
-  const members = world.closing(await openMemberProofs({ ...place, ...options, onEvent }))
-  return { members, events }
-}
-
-/** Returns each member's name and standing. */
-async function standings({ peer, members }: Pick<Scene, 'peer' | 'members'>): Promise<Record<string, string>> {
-  const listed = await peer.members()
-  const found = await members.check(listed)
-  return Object.fromEntries(listed.map(({ peer: key, name }) => [name, found.get(key)!]))
-}
-
-const keyLiteral = (key: PeerKey): string => `'\\x${key}'::bytea`
-
-const attack = (world: World, statement: string): Promise<unknown> =>
-  world.db.run((sql) => sql.unsafe(statement.replaceAll('MESH', `'${world.meshId}'::uuid`)))
+const scene = (): Promise<Scene> => rootedMesh(host)
 
 /** Inserts a member as an operator with a database account can. */
 async function insertGhost(world: World, name = 'ghost', identity: Identity = generateIdentity()): Promise<Place> {
