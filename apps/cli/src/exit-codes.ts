@@ -47,6 +47,7 @@ const CODES: Partial<Record<ExitReason, readonly string[]>> = {
     'moment_in_future',
     'scope_unsupported',
     'schedule_malformed',
+    'export_malformed',
   ],
   not_found: [
     'unknown_recipient',

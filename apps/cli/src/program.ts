@@ -53,6 +53,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     sessions: async () => (await import('./members/sessions.ts')).sessionsCommand,
     device: async () => (await import('./members/device.ts')).deviceCommand,
     root: async () => (await import('./members/root.ts')).rootCommand,
+    audit: async () => (await import('./members/audit.ts')).auditCommand,
     key: async () => (await import('./profile/keys.ts')).keyCommand,
     doctor: async () => (await import('./doctor/doctor.ts')).doctorCommand,
     admin: async () => (await import('./operator/admin.ts')).adminCommand,

@@ -76,6 +76,7 @@ export type HttpRefusalCode =
  * - `member_unproven`: in a mesh with a root, no certificate proves that this key belongs to a member.
  * - `root_missing`: the mesh has no root. An admin adopts one.
  * - `root_differs`: the mesh has another root than the one that this peer has pinned, or is about to adopt.
+ * - `export_malformed`: the file is not an export of a mesh's log.
  *
  * Codes of sent messages:
  * - `message_unknown`: the log has no sent message with this envelope id.
@@ -178,6 +179,7 @@ export type SdkCode =
   | 'member_unproven'
   | 'root_missing'
   | 'root_differs'
+  | 'export_malformed'
   | 'message_unknown'
   | 'too_many_confirmations'
   | 'message_rejected'

@@ -36,9 +36,9 @@ const NAMES = new Map(Object.entries(ENTRY_KINDS).map(([name, number]) => [numbe
 /** Returns the kind with this number, or null if this version knows none. */
 export const entryKindOf = (number: number): EntryKind | null => NAMES.get(number) ?? null
 
-/** Returns the hash of an entry as a leaf of the tree. */
-export const entryLeaf = ({ kind, statement }: LogEntry): Uint8Array =>
-  leafHash(concatBytes([Uint8Array.of(ENTRY_KINDS[kind]), statement]))
+/** Returns the hash of an entry as a leaf of the tree. A kind that this version does not know is its number, as text. */
+export const entryLeaf = ({ kind, statement }: { kind: string; statement: Uint8Array }): Uint8Array =>
+  leafHash(concatBytes([Uint8Array.of(ENTRY_KINDS[kind as EntryKind] ?? Number(kind)), statement]))
 
 /**
  * Returns a key binding as the log contains it: lp(mesh id), lp(peer key), lp(box key), u32 epoch, u64 notAfterMs, then

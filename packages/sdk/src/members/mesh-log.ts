@@ -65,7 +65,8 @@ const HASH_BYTES = 32
 const NO_LOG: readonly string[] = ['not_found', 'log_incomplete', 'log_size_unknown', 'log_broken']
 
 export class MeshLog {
-  readonly #parts: MeshLogParts
+  /** @internal */
+  readonly parts: MeshLogParts
   #known: SignedCheckpoint | null = null
   #accepted = 0
   #contradiction: LogContradiction | null = null
@@ -77,7 +78,7 @@ export class MeshLog {
 
   /** @internal */
   constructor(parts: MeshLogParts) {
-    this.#parts = parts
+    this.parts = parts
   }
 
   /**
@@ -86,6 +87,11 @@ export class MeshLog {
    */
   get checkpoint(): Checkpoint | null {
     return this.#known?.checkpoint ?? null
+  }
+
+  /** The newest verified checkpoint with the certificate of its signer. @internal */
+  get signed(): SignedCheckpoint | null {
+    return this.#known
   }
 
   /**
@@ -102,7 +108,7 @@ export class MeshLog {
    * @example const checkpoint = await members.log.refresh()
    */
   async refresh(): Promise<Checkpoint | null> {
-    const shown = await this.#shown().catch((error) => this.#withheld(error))
+    const shown = await this.shown().catch((error) => this.#withheld(error))
     if (shown) await this.#learn(shown)
     return this.checkpoint
   }
@@ -114,7 +120,7 @@ export class MeshLog {
    * @example const verdict = await members.log.witness(checkpointOfBen)
    */
   async witness(bytes: Uint8Array): Promise<WitnessVerdict> {
-    const checkpoint = readCheckpoint(bytes, this.#parts.meshId)
+    const checkpoint = readCheckpoint(bytes, this.parts.meshId)
     if (!checkpoint) return 'checkpoint_forged'
     if (this.#isKnown(checkpoint)) return 'consistent'
     const other = await this.#signedBy(checkpoint)
@@ -135,7 +141,7 @@ export class MeshLog {
    * @example await members.log.accept()
    */
   async accept(): Promise<Checkpoint> {
-    const shown = await this.#shown()
+    const shown = await this.shown()
     this.#accepted += 1
     this.#contradiction = null
     this.#logged.clear()
@@ -162,7 +168,7 @@ export class MeshLog {
   /** Restores the newest checkpoint, and the entries from before the first one. @internal */
   restore(records: readonly StoreRecord[]): void {
     const record = records.find(({ kind }) => kind === 'checkpoint') as CheckpointRecord | undefined
-    const checkpoint = record && readCheckpoint(record.bytes, this.#parts.meshId)
+    const checkpoint = record && readCheckpoint(record.bytes, this.parts.meshId)
     if (!checkpoint) this.#earlier = records.flatMap(entriesIn)
     else
       this.#known = { checkpoint, certificate: record.certificate === null ? null : fromBase64url(record.certificate) }
@@ -197,16 +203,19 @@ export class MeshLog {
     this.#known = shown
     const { checkpoint, certificate } = shown
     const fields = { size: checkpoint.size, certificate: certificate && toBase64url(certificate) }
-    this.#parts.keep({ kind: 'checkpoint', bytes: checkpoint.bytes, ...fields, accepted: this.#accepted })
+    this.parts.keep({ kind: 'checkpoint', bytes: checkpoint.bytes, ...fields, accepted: this.#accepted })
   }
 
   #isKnown({ size, rootHash }: Checkpoint): boolean {
     return this.checkpoint?.size === size && toHex(this.checkpoint.rootHash) === toHex(rootHash)
   }
 
-  /** @throws SealpostError `answer_malformed` if the pinned broker has not signed it */
-  async #shown(): Promise<SignedCheckpoint> {
-    const { meshId, brokerKey } = this.#parts
+  /**
+   * Returns the checkpoint that the broker shows, without comparing it with the known one.
+   * @throws SealpostError `answer_malformed` if the pinned broker has not signed it @internal
+   */
+  async shown(): Promise<SignedCheckpoint> {
+    const { meshId, brokerKey } = this.parts
     const answer = await this.#ask('checkpoint', {})
     const checkpoint = readCheckpoint(bytesOf(answer.checkpoint), meshId)
     const certificate = answer.certificate === null ? null : bytesOf(answer.certificate)
@@ -216,7 +225,7 @@ export class MeshLog {
 
   /** Returns a checkpoint with the certificate of its signer, or null if the pinned key has not certified it. */
   async #signedBy(checkpoint: Checkpoint): Promise<SignedCheckpoint | null> {
-    const { brokerKey } = this.#parts
+    const { brokerKey } = this.parts
     const known = [null, this.#known?.certificate ?? null]
     const isSigner = (certificate: Uint8Array | null) => isBrokerKey(checkpoint, { brokerKey, certificate })
     const found = known.find(isSigner)
@@ -265,14 +274,14 @@ export class MeshLog {
   }
 
   async #ask(what: 'checkpoint' | 'inclusion' | 'consistency', json: object): Promise<Record<string, unknown>> {
-    const answer = await this.#parts.access.ask({ method: 'POST', path: `/v1/log/${what}`, json })
+    const answer = await this.parts.access.ask({ method: 'POST', path: `/v1/log/${what}`, json })
     return answer.json()
   }
 
   #report(key: string, event: LogEvent): void {
     if (this.#reported.has(key)) return
     this.#reported.add(key)
-    this.#parts.emit(event)
+    this.parts.emit(event)
   }
 }
 
