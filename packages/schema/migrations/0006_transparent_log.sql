@@ -7,12 +7,6 @@ CREATE TABLE "log_entry" (
 	CONSTRAINT "log_entry_mesh_id_seq_pk" PRIMARY KEY("mesh_id","seq")
 );
 --> statement-breakpoint
-CREATE TABLE "log_head" (
-	"mesh_id" uuid PRIMARY KEY NOT NULL,
-	"size" bigint DEFAULT 0 NOT NULL,
-	"is_complete" boolean DEFAULT true NOT NULL
-);
---> statement-breakpoint
 CREATE TABLE "log_node" (
 	"mesh_id" uuid NOT NULL,
 	"position" bigint NOT NULL,
@@ -27,12 +21,18 @@ CREATE TABLE "log_signer" (
 	CONSTRAINT "log_signer_mesh_id_signer_pk" PRIMARY KEY("mesh_id","signer")
 );
 --> statement-breakpoint
+CREATE TABLE "mesh_log" (
+	"mesh_id" uuid PRIMARY KEY NOT NULL,
+	"is_complete" boolean DEFAULT true NOT NULL
+);
+--> statement-breakpoint
 ALTER TABLE "log_entry" ADD CONSTRAINT "log_entry_mesh_id_mesh_mesh_id_fk" FOREIGN KEY ("mesh_id") REFERENCES "public"."mesh"("mesh_id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
-ALTER TABLE "log_head" ADD CONSTRAINT "log_head_mesh_id_mesh_mesh_id_fk" FOREIGN KEY ("mesh_id") REFERENCES "public"."mesh"("mesh_id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "log_node" ADD CONSTRAINT "log_node_mesh_id_mesh_mesh_id_fk" FOREIGN KEY ("mesh_id") REFERENCES "public"."mesh"("mesh_id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "log_signer" ADD CONSTRAINT "log_signer_mesh_id_mesh_mesh_id_fk" FOREIGN KEY ("mesh_id") REFERENCES "public"."mesh"("mesh_id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "mesh_log" ADD CONSTRAINT "mesh_log_mesh_id_mesh_mesh_id_fk" FOREIGN KEY ("mesh_id") REFERENCES "public"."mesh"("mesh_id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 CREATE UNIQUE INDEX "log_entry_leaf" ON "log_entry" USING btree ("mesh_id","leaf");--> statement-breakpoint
-CREATE INDEX "log_head_incomplete" ON "log_head" USING btree ("mesh_id") WHERE not "log_head"."is_complete";--> statement-breakpoint
+CREATE INDEX "mesh_log_incomplete" ON "mesh_log" USING btree ("mesh_id") WHERE not "mesh_log"."is_complete";
+--> statement-breakpoint
 -- Returns the hash of an entry as a leaf of the tree (RFC 6962).
 CREATE FUNCTION log_leaf(kind integer, statement bytea) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT sha256(set_byte('\x0000'::bytea, 1, kind) || statement) $$;
@@ -68,11 +68,11 @@ DECLARE
   span bigint := 1;
 BEGIN
   IF EXISTS (SELECT FROM log_entry e WHERE e.mesh_id = mesh AND e.leaf = node) THEN RETURN; END IF;
-  INSERT INTO log_head (mesh_id) VALUES (mesh) ON CONFLICT DO NOTHING;
-  SELECT h.size INTO start FROM log_head h WHERE h.mesh_id = mesh FOR UPDATE;
+  INSERT INTO mesh_log (mesh_id) VALUES (mesh) ON CONFLICT DO NOTHING;
+  PERFORM FROM mesh_log h WHERE h.mesh_id = mesh FOR UPDATE;
   -- Another transaction may have appended it while this one waited.
   IF EXISTS (SELECT FROM log_entry e WHERE e.mesh_id = mesh AND e.leaf = node) THEN RETURN; END IF;
-  UPDATE log_head h SET size = start + 1 WHERE h.mesh_id = mesh;
+  SELECT coalesce(max(e.seq) + 1, 0) INTO start FROM log_entry e WHERE e.mesh_id = mesh;
   INSERT INTO log_entry VALUES (mesh, start, kind, node, statement);
   INSERT INTO log_node VALUES (mesh, 2 * start, node);
   WHILE start / span % 2 = 1 LOOP
@@ -132,9 +132,9 @@ CREATE CONSTRAINT TRIGGER log_change AFTER INSERT OR UPDATE OF root_key
   ON "mesh_root" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION log_change();
 --> statement-breakpoint
 -- After the triggers exist, so that a statement is either in its table by now or appended by a trigger.
-INSERT INTO log_head (mesh_id, is_complete) SELECT m.mesh_id, false FROM mesh m WHERE m.moved_to IS NULL;
+INSERT INTO mesh_log (mesh_id, is_complete) SELECT m.mesh_id, false FROM mesh m WHERE m.moved_to IS NULL;
 --> statement-breakpoint
-CREATE TRIGGER refuse_while_moving BEFORE INSERT OR UPDATE OR DELETE ON "log_head" FOR EACH ROW EXECUTE FUNCTION refuse_while_moving();
+CREATE TRIGGER refuse_while_moving BEFORE INSERT OR UPDATE OR DELETE ON "mesh_log" FOR EACH ROW EXECUTE FUNCTION refuse_while_moving();
 --> statement-breakpoint
 CREATE TRIGGER refuse_while_moving BEFORE INSERT OR UPDATE OR DELETE ON "log_entry" FOR EACH ROW EXECUTE FUNCTION refuse_while_moving();
 --> statement-breakpoint
@@ -152,7 +152,7 @@ DECLARE
   appended integer := 0;
 BEGIN
   IF NOT pg_try_advisory_xact_lock(1587646553) THEN RETURN true; END IF;
-  SELECT h.mesh_id INTO one FROM log_head h JOIN mesh m USING (mesh_id) WHERE NOT h.is_complete AND m.frozen_at IS NULL LIMIT 1;
+  SELECT h.mesh_id INTO one FROM mesh_log h JOIN mesh m USING (mesh_id) WHERE NOT h.is_complete AND m.frozen_at IS NULL LIMIT 1;
   IF one IS NULL THEN RETURN false; END IF;
   FOR found_one IN SELECT s.kind, s.statement FROM log_statement s WHERE s.mesh = one AND NOT EXISTS (
     SELECT FROM log_entry e WHERE e.mesh_id = one AND e.leaf = log_leaf(s.kind, s.statement)) LIMIT batch
@@ -160,7 +160,7 @@ BEGIN
     PERFORM log_append(one, found_one.kind, found_one.statement);
     appended := appended + 1;
   END LOOP;
-  IF appended < batch THEN UPDATE log_head h SET is_complete = true WHERE h.mesh_id = one; END IF;
+  IF appended < batch THEN UPDATE mesh_log h SET is_complete = true WHERE h.mesh_id = one; END IF;
   RETURN true;
 END $$;
 --> statement-breakpoint

@@ -35,7 +35,7 @@ const BROKER: Grants = {
   mesh_root: 'select, insert, update (root_key, adopted_at)',
   member_proof: 'select, insert, update (at_ms, statement)',
   member_revocation: 'select, insert',
-  log_head: 'select',
+  mesh_log: 'select',
   log_entry: 'select',
   log_node: 'select',
   log_signer: 'select, insert, update (certificate)',

@@ -112,7 +112,7 @@ test('concurrent statements leave no gap, and one that is rolled back leaves no 
 test('statements from before the log are appended in batches, and no checkpoint is signed before the last', async () => {
   const meshId = await newMesh(db)
   await withoutTriggers(db, () => enrolled(meshId, 25))
-  await db.run((sql) => sql`insert into log_head (mesh_id, is_complete) values (${meshId}, false)`)
+  await db.run((sql) => sql`insert into mesh_log (mesh_id, is_complete) values (${meshId}, false)`)
   await enrolled(meshId, 1)
   expect((await entriesOf(meshId)).length).toBe(1)
   expect(await logs().checkpoint(meshId)).toEqual({ code: 'log_incomplete' })

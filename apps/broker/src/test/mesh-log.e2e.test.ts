@@ -38,7 +38,7 @@ const typesOf = (events: readonly MembersEvent[]) => events.map(({ type }) => ty
 /** Replaces the log by one of other entries, with correct hashes. */
 async function rewriteLog(world: World, change: (entries: StoredEntry[]) => StoredEntry[]): Promise<void> {
   const entries = await listLogEntries(world.db, world.meshId, { from: 0, limit: 1000 })
-  for (const table of ['log_entry', 'log_node', 'log_head'])
+  for (const table of ['log_entry', 'log_node', 'mesh_log'])
     await attack(world, `delete from ${table} where mesh_id = MESH`)
   for (const { kind, statement } of change(entries))
     await attack(world, `select log_append(MESH, ${kind}, '\\x${Buffer.from(statement).toString('hex')}')`)
@@ -175,7 +175,7 @@ test('a checkpoint of another shard counts with its certificate, and one of a st
 test('a broker that showed a log and then shows none withholds it', async () => {
   const { world, ada, peer, members, events } = await scene()
   await standings({ peer, members })
-  await attack(world, `update log_head set is_complete = false where mesh_id = MESH`)
+  await attack(world, `update mesh_log set is_complete = false where mesh_id = MESH`)
   await members.log.refresh()
   expect(events).toMatchObject([{ type: 'log_withheld', code: 'log_incomplete' }])
   const { members: fresh, events: seen } = await proofsOf(world, ada)

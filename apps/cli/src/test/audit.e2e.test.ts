@@ -87,7 +87,7 @@ test('rows that an operator inserts, and entries that it removes, are found', as
   await attack(
     `update member set revoked_at = now() where name = 'ghost'`,
     `create table stolen as select * from log_entry`,
-    ...['log_entry', 'log_node', 'log_head'].map((table) => `delete from ${table}`),
+    ...['log_entry', 'log_node', 'mesh_log'].map((table) => `delete from ${table}`),
     `select log_append(mesh_id, kind, statement) from stolen where kind <> 5 order by seq desc`,
   )
   const rewritten = await machine.run(['audit', '--json'])

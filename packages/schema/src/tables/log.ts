@@ -7,18 +7,17 @@ import { boolean, index, pgTable, primaryKey, smallint, uniqueIndex, uuid } from
 import { bytea, count } from '../drizzle.ts'
 import { mesh } from './members.ts'
 
-/** The size of each log. A transaction that appends holds the lock of its row until it commits. */
-export const logHead = pgTable(
-  'log_head',
+/** The logs. A transaction that appends holds the lock of this row until it commits. */
+export const meshLog = pgTable(
+  'mesh_log',
   {
     meshId: uuid('mesh_id')
       .primaryKey()
       .references(() => mesh.meshId),
-    size: count('size').notNull().default(0),
     /** Whether the statements from before the log have entries. */
     isComplete: boolean('is_complete').notNull().default(true),
   },
-  (t) => [index('log_head_incomplete').on(t.meshId).where(sql`not ${t.isComplete}`)],
+  (t) => [index('mesh_log_incomplete').on(t.meshId).where(sql`not ${t.isComplete}`)],
 )
 
 /** The statements in the order in which they were stored, from 0 and without a gap. */

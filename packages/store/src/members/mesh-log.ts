@@ -3,7 +3,7 @@
  * statements, so nothing here does, except for the statements from before the log.
  */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
-import { columnNames, execute, logEntry, logHead, logNode, logSigner } from '@sealpost/schema'
+import { columnNames, execute, logEntry, logNode, logSigner, meshLog } from '@sealpost/schema'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 
@@ -17,9 +17,11 @@ export interface LogHead {
 export async function readLogHead(db: Database, meshId: MeshId): Promise<LogHead> {
   const [row] = await execute<LogHead>(
     db,
-    sql`select h.size as size, h.is_complete as "isComplete" from ${logHead} h where h.mesh_id = ${meshId}::uuid`,
+    sql`
+      select coalesce((select max(e.seq) + 1 from ${logEntry} e where e.mesh_id = ${meshId}::uuid), 0) as size,
+        not exists (select from ${meshLog} l where l.mesh_id = ${meshId}::uuid and not l.is_complete) as "isComplete"`,
   )
-  return row ?? { size: 0, isComplete: true }
+  return row!
 }
 
 /** Returns the stored hashes at these positions. A position that the log has not reached is missing. */
