@@ -105,7 +105,7 @@ test('a log that was restored from an old dump is rolled back for those who saw 
   expect(typesOf(after.events)).toEqual(['log_rolled_back'])
   expect(after.events[0]).toMatchObject({ shown: { checkpoint: { signer: ben.brokerKey } } })
 
-  await joinAs(world, 'dave', ada) // until somebody accepts the log, no new statement counts
+  await joinAs(world, 'dave', ada) // until someone accepts the log, no new statement counts
   expect(await standings({ peer, members })).toMatchObject({ ben: 'proven', dave: 'no_certificate' })
   expect(typesOf(events)).toEqual(['log_rolled_back', 'member_unproven'])
   expect(members.log.contradiction?.type).toBe('log_rolled_back')
