@@ -46,18 +46,18 @@ $$;
 --> statement-breakpoint
 -- The statements that belong into the logs, as far as they are stored. The numbers are those of log-entry.ts.
 CREATE VIEW log_statement AS
-  SELECT mesh_id AS mesh, 1 AS kind, key_binding_statement(mesh_id, peer_key, box_key, box_epoch, binding_not_after_ms, binding_signature) AS statement
+  SELECT mesh_id AS mesh, 1 AS kind, 0::bigint AS place, key_binding_statement(mesh_id, peer_key, box_key, box_epoch, binding_not_after_ms, binding_signature) AS statement
     FROM member WHERE NOT is_pool
-  UNION ALL SELECT f.mesh_id, 1, key_binding_statement(f.mesh_id, coalesce(f.peer_key, m.peer_key), f.box_key, f.box_epoch, f.binding_not_after_ms, f.binding_signature)
+  UNION ALL SELECT f.mesh_id, 1, 0, key_binding_statement(f.mesh_id, coalesce(f.peer_key, m.peer_key), f.box_key, f.box_epoch, f.binding_not_after_ms, f.binding_signature)
     FROM former_binding f JOIN member m USING (mesh_id, peer_no)
-  UNION ALL SELECT mesh_id, 2, statement FROM device
-  UNION ALL SELECT mesh_id, 3, removal FROM device WHERE removal IS NOT NULL
-  UNION ALL SELECT mesh_id, 4, statement FROM former_identity
-  UNION ALL SELECT mesh_id, 5, statement FROM peer_group
-  UNION ALL SELECT mesh_id, 6, statement FROM pool
-  UNION ALL SELECT mesh_id, CASE kind WHEN 'certificate' THEN 7 ELSE 8 END, statement FROM member_proof
-  UNION ALL SELECT mesh_id, 9, statement FROM member_revocation
-  UNION ALL SELECT mesh_id, 10, root_key FROM mesh_root;
+  UNION ALL SELECT mesh_id, 2, 0, statement FROM device
+  UNION ALL SELECT mesh_id, 3, 0, removal FROM device WHERE removal IS NOT NULL
+  UNION ALL SELECT mesh_id, 4, 0, statement FROM former_identity
+  UNION ALL SELECT mesh_id, 5, 0, statement FROM peer_group
+  UNION ALL SELECT mesh_id, 6, 0, statement FROM pool
+  UNION ALL SELECT mesh_id, CASE kind WHEN 'certificate' THEN 7 ELSE 8 END, at_ms, statement FROM member_proof
+  UNION ALL SELECT mesh_id, 9, number, statement FROM member_revocation
+  UNION ALL SELECT mesh_id, 10, 0, root_key FROM mesh_root;
 --> statement-breakpoint
 -- Appends an entry, unless the log has it, and the nodes of the subtrees that it completes. Takes the lock of the log.
 CREATE FUNCTION log_append(mesh uuid, kind integer, statement bytea) RETURNS void
@@ -155,7 +155,7 @@ BEGIN
   SELECT h.mesh_id INTO one FROM mesh_log h JOIN mesh m USING (mesh_id) WHERE NOT h.is_complete AND m.frozen_at IS NULL LIMIT 1;
   IF one IS NULL THEN RETURN false; END IF;
   FOR found_one IN SELECT s.kind, s.statement FROM log_statement s WHERE s.mesh = one AND NOT EXISTS (
-    SELECT FROM log_entry e WHERE e.mesh_id = one AND e.leaf = log_leaf(s.kind, s.statement)) LIMIT batch
+    SELECT FROM log_entry e WHERE e.mesh_id = one AND e.leaf = log_leaf(s.kind, s.statement)) ORDER BY s.kind, s.place LIMIT batch
   LOOP
     PERFORM log_append(one, found_one.kind, found_one.statement);
     appended := appended + 1;

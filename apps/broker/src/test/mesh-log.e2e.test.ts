@@ -12,7 +12,7 @@ import { MemoryStore } from '@sealpost/sdk/memory-store'
 import { addMembers, createMesh, listLogEntries, putLogSigner, type StoredEntry } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { codeOf, keyOf } from './member.ts'
-import { attack, joinAs, keyLiteral, proofsOf, rootedMesh, standings } from './rooted-mesh.ts'
+import { attack, hideLog, joinAs, keyLiteral, proofsOf, rootedMesh, standings } from './rooted-mesh.ts'
 import { temporaryFolder, World } from './world.ts'
 
 const FAR_MS = 4_000_000_000_000
@@ -90,6 +90,26 @@ test('an entry that was removed from the log is missed, and so are its hashes', 
   await attack(world, `delete from log_node where mesh_id = MESH`)
   // The triggers need the hashes, so the broker can't store a statement without them.
   expect(await codeOf(joinAs(world, 'erin', ada))).toBe('try_later')
+})
+
+test('a revocation that the broker hides from requests is read from the log', async () => {
+  const { world, ada, ben, carol, peer, members } = await scene()
+  const store = new MemoryStore()
+  const before = await proofsOf(world, carol, { store })
+  await before.members.check(await peer.members())
+  await before.members.close()
+  await members.revoke(ada.identity.signing, keyOf(ben), await peer.members())
+  await attack(world, `delete from member_revocation where mesh_id = MESH`)
+  const listed = await peer.members()
+  for (const options of [{ store: new MemoryStore(store.records) }, {}]) {
+    const after = await proofsOf(world, carol, options)
+    expect((await after.members.check(listed)).get(keyOf(ben))).toBe('revoked')
+    expect(typesOf(after.events)).toContain('revocations_rolled_back')
+  }
+  await attack(world, `delete from log_entry where mesh_id = MESH and seq = 3`)
+  const hidden = await proofsOf(world, carol)
+  await hidden.members.check(listed)
+  expect(hidden.events).toContainEqual(expect.objectContaining({ type: 'log_withheld', code: 'entries_missing' }))
 })
 
 test('a log that was restored from an old dump is rolled back for those who saw the newer one', async () => {
@@ -175,7 +195,7 @@ test('a checkpoint of another shard counts with its certificate, and one of a st
 test('a broker that showed a log and then shows none withholds it', async () => {
   const { world, ada, peer, members, events } = await scene()
   await standings({ peer, members })
-  await attack(world, `update mesh_log set is_complete = false where mesh_id = MESH`)
+  await hideLog(world)
   await members.log.refresh()
   expect(events).toMatchObject([{ type: 'log_withheld', code: 'log_incomplete' }])
   const { members: fresh, events: seen } = await proofsOf(world, ada)

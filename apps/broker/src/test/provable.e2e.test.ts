@@ -23,7 +23,7 @@ import type { PeerKey } from '@sealpost/std'
 import { addMembers, listPeers } from '@sealpost/store'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { codeOf, keyOf } from './member.ts'
-import { attack, joinAs, keyLiteral, proofsOf, rootedMesh, type Scene, standings } from './rooted-mesh.ts'
+import { attack, hideLog, joinAs, keyLiteral, proofsOf, rootedMesh, type Scene, standings } from './rooted-mesh.ts'
 import { type Place, World } from './world.ts'
 
 const FAR_MS = 4_000_000_000_000
@@ -167,6 +167,7 @@ describe('a broker with a changed database', () => {
     expect(later.events).toContainEqual({ type: 'revocations_rolled_back', known: 1, shown: 0 })
     expect(later.events).toContainEqual({ type: 'member_unproven', peer: keyOf(ben), name: 'ben', reason: 'revoked' })
 
+    await hideLog(world)
     const carols = await proofsOf(world, carol, { revocations: 1 })
     expect((await carols.members.check(listed)).get(keyOf(ben))).toBe('revocations_missing')
     expect(carols.events).toContainEqual({ type: 'revocations_rolled_back', known: 1, shown: 0 })

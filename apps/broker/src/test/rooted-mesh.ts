@@ -63,5 +63,14 @@ export async function standings({ peer, members }: Pick<Scene, 'peer' | 'members
 
 export const keyLiteral = (key: PeerKey): string => `'\\x${key}'::bytea`
 
+/** The lock of `log_backfill`, without which brokers complete no log. */
+const BACKFILL_LOCK = 1_587_646_553
+
+/** Lets the mesh appear to have no log yet. Call once for each database. */
+export async function hideLog(world: World): Promise<void> {
+  await attack(world, `select pg_advisory_lock(${BACKFILL_LOCK})`) // held until the world ends
+  await attack(world, `update mesh_log set is_complete = false where mesh_id = MESH`)
+}
+
 export const attack = (world: World, statement: string): Promise<unknown> =>
   world.db.run((sql) => sql.unsafe(statement.replaceAll('MESH', `'${world.meshId}'::uuid`)))

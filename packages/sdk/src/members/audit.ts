@@ -22,7 +22,7 @@ import { answerMalformed, bytesOf } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
 import type { MemberEntry } from '../requests/requests.ts'
 import type { MemberProofs } from './member-proofs.ts'
-import type { SignedCheckpoint } from './mesh-log.ts'
+import { readLogEntries, type SignedCheckpoint } from './mesh-log.ts'
 
 const FORMAT = 'sealpost-log/1'
 
@@ -61,11 +61,12 @@ export async function exportLog(members: MemberProofs, listed: readonly MemberEn
   const groups = await groupsOf(members)
   const shown = await members.log.shown()
   const known = members.log.signed
+  const entries = await readLogEntries(members.log.parts.access, { from: 0, to: shown.checkpoint.size })
   return {
     ...{ format: FORMAT, meshId, brokerKey, root: members.root },
     ...exported(shown),
     known: known && exported(known),
-    entries: await entriesOf(members, shown.checkpoint.size),
+    entries: entries.map(({ kind, statement }) => ({ kind, statement: toBase64url(statement) })),
     members: listed.map(({ peer, name, role }) => ({ peer, name, role })),
     ...{ bindings, groups },
   }
@@ -106,18 +107,6 @@ async function groupsOf({ log }: MemberProofs): Promise<string[]> {
     isLast = page.isLast || page.groups.length === 0
   }
   return statements
-}
-
-async function entriesOf({ log }: MemberProofs, size: number): Promise<LogExport['entries']> {
-  const entries: { kind: string; statement: string }[] = []
-  while (entries.length < size) {
-    const path = `/v1/log/entries?from=${entries.length}`
-    const page = (await log.parts.access.ask({ method: 'GET', path })).json<{ entries: typeof entries }>().entries
-    if (!Array.isArray(page)) throw answerMalformed()
-    if (page.length === 0) break
-    entries.push(...page)
-  }
-  return entries.slice(0, size)
 }
 
 /**

@@ -11,6 +11,7 @@ import {
   signRevocation,
   type UnprovenReason,
 } from '@sealpost/identity'
+import type { LogEntry } from '@sealpost/identity/log'
 import { LOOKUP_MAX } from '@sealpost/protocol'
 import { asciiName, type MeshId, type Millis, type PeerKey, toBase64url, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -368,10 +369,17 @@ export class MemberProofs implements AsyncDisposable {
     this.#refreshedAtMs = performance.now()
     if (answer.root !== this.#root) this.#rootShown(answer.root)
     if (!this.#proofs) return
+    for (const entry of this.log.takeFollowed()) this.#takeLogged(entry)
     // A removal counts even if it is not logged, like a revocation.
     for (const [at, proof] of answer.proofs.entries()) if (areLogged[at] || proof.kind === 'removal') this.#take(proof)
     this.#takeRevocations(answer)
     if (answer.revocations.length > 0 && this.#proofs.revocationCount < answer.revocationCount) await this.#ask([])
+  }
+
+  /** Takes what ends a membership, which the broker may hide from requests. */
+  #takeLogged({ kind, statement: bytes }: LogEntry): void {
+    if (kind === 'removal') this.#take({ kind, bytes })
+    if (kind === 'revocation' && this.#proofs!.addRevocation(bytes) === 'added') this.#keepRevocation(bytes)
   }
 
   #request(peers: readonly PeerKey[]): Promise<ProofsAnswer> {

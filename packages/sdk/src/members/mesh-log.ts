@@ -1,6 +1,6 @@
 /**
  * Checks the transparent log of a mesh (docs/adr/0023): that each checkpoint continues the newest known one, and that
- * statements are in the log. It stores the newest checkpoint. A log that contradicts it stays refused until a person
+ * statements are in the log. It reads each new entry, and stores the newest checkpoint. A log that contradicts it stays refused until a person
  * accepts it.
  */
 import {
@@ -12,6 +12,7 @@ import {
   type LogEntry,
   readCheckpoint,
   rootOfInclusion,
+  TreeBuilder,
 } from '@sealpost/identity/log'
 import { LOOKUP_MAX } from '@sealpost/protocol'
 import { fromBase64url, fromHex, type MeshId, type PeerKey, toBase64url, toHex } from '@sealpost/std'
@@ -61,6 +62,8 @@ export interface MeshLogParts {
 }
 
 const HASH_BYTES = 32
+/** The number of new entries up to which a peer reads them. Above it, for example in a large mesh that it joins, it reads none. */
+const FOLLOWED_MAX = 2_000
 /** The refusals of a broker that has no valid log. An earlier version responds `not_found`. */
 const NO_LOG: readonly string[] = ['not_found', 'log_incomplete', 'log_size_unknown', 'log_broken']
 
@@ -74,6 +77,8 @@ export class MeshLog {
   readonly #logged = new Set<string>()
   /** Entries from before the first checkpoint, which are checked with it. */
   #earlier: LogEntry[] = []
+  /** New entries that `takeFollowed` has not returned yet. */
+  #followed: LogEntry[] = []
   readonly #reported = new Set<string>()
 
   /** @internal */
@@ -146,7 +151,7 @@ export class MeshLog {
     this.#contradiction = null
     this.#logged.clear()
     this.#reported.clear()
-    this.#keep(shown)
+    if (await this.#follow(0, shown)) this.#keep(shown)
     return shown.checkpoint
   }
 
@@ -165,6 +170,13 @@ export class MeshLog {
     return entries.map((entry) => this.#logged.has(toHex(entryLeaf(entry))))
   }
 
+  /** Returns the entries that were added to the log since the last call, as far as this peer reads them. @internal */
+  takeFollowed(): readonly LogEntry[] {
+    const followed = this.#followed
+    this.#followed = []
+    return followed
+  }
+
   /** Restores the newest checkpoint, and the entries from before the first one. @internal */
   restore(records: readonly StoreRecord[]): void {
     const record = records.find(({ kind }) => kind === 'checkpoint') as CheckpointRecord | undefined
@@ -178,13 +190,45 @@ export class MeshLog {
   /** Verifies a checkpoint that the broker shows against the known one. */
   async #learn(shown: SignedCheckpoint): Promise<void> {
     const known = this.#known
-    if (!known) return this.#keep(shown)
+    if (!known) return void ((await this.#follow(0, shown)) && this.#keep(shown))
     const [before, now] = [known.checkpoint, shown.checkpoint]
     if (now.size < before.size) return void this.#contradicts({ type: 'log_rolled_back', known, shown })
     const path = await this.#consistencyPath(before, now)
     if (!path || compareCheckpoints(before, now, path) === 'forked')
       return void this.#contradicts({ type: 'log_forked', known, shown })
-    if (now.size > before.size || now.atMs > before.atMs) this.#keep(shown)
+    const isNewer = now.size > before.size || now.atMs > before.atMs
+    if (isNewer && (await this.#follow(before.size, shown))) this.#keep(shown)
+  }
+
+  /**
+   * Reads and verifies the entries that the log has beyond a size, so that the broker can't hide a statement that others
+   * see. Returns false if the broker does not show all of them.
+   */
+  async #follow(from: number, shown: SignedCheckpoint): Promise<boolean> {
+    const { size } = shown.checkpoint
+    if (size === from || size - from > FOLLOWED_MAX) return true
+    const entries = await readLogEntries(this.parts.access, { from, to: size })
+    const leaves = entries.map((entry) => entryLeaf(entry))
+    if (leaves.length < size - from || !(await this.#areAt(from, leaves, shown.checkpoint))) {
+      this.#contradicts({ type: 'log_withheld', known: this.#known ?? shown, code: 'entries_missing' })
+      return false
+    }
+    for (const leaf of leaves) this.#logged.add(toHex(leaf))
+    this.#followed.push(...entries)
+    return true
+  }
+
+  /** Returns whether the leaves are those from this index up to the end of the log. */
+  async #areAt(from: number, leaves: readonly Uint8Array[], checkpoint: Checkpoint): Promise<boolean> {
+    if (from === 0) {
+      const builder = new TreeBuilder()
+      for (const leaf of leaves) builder.append(leaf)
+      return toHex(builder.rootHash) === toHex(checkpoint.rootHash)
+    }
+    const places = new Map<string, number>()
+    for (const some of chunksOf(leaves.map(toHex), LOOKUP_MAX))
+      for (const [leaf, index] of await this.#placesOf(some, checkpoint)) places.set(leaf, index)
+    return leaves.every((leaf, at) => places.get(toHex(leaf)) === from + at)
   }
 
   #contradicts(contradiction: LogContradiction): LogContradiction['type'] {
@@ -254,7 +298,7 @@ export class MeshLog {
     const unknown = [...leaves.keys()].filter((leaf) => !this.#logged.has(leaf))
     const shown = this.#known!
     for (const some of chunksOf(unknown, LOOKUP_MAX)) {
-      const proven = await this.#provenLeaves(some, shown.checkpoint)
+      const proven = await this.#placesOf(some, shown.checkpoint)
       for (const leaf of some) {
         if (proven.has(leaf)) this.#logged.add(leaf)
         else this.#report(leaf, { type: 'statement_not_logged', ...leaves.get(leaf)!, shown })
@@ -262,7 +306,8 @@ export class MeshLog {
     }
   }
 
-  async #provenLeaves(leaves: readonly string[], { size, rootHash }: Checkpoint): Promise<ReadonlySet<string>> {
+  /** Returns the proven index of each leaf that is in the log. */
+  async #placesOf(leaves: readonly string[], { size, rootHash }: Checkpoint): Promise<ReadonlyMap<string, number>> {
     const answer = await this.#ask('inclusion', { size, leaves }).catch((error) => this.#withheld(error))
     const proofs = Array.isArray(answer?.proofs) ? (answer.proofs as Record<string, unknown>[]) : []
     const isProven = ({ leaf, index, path }: Record<string, unknown>): boolean => {
@@ -270,7 +315,7 @@ export class MeshLog {
       const root = rootOfInclusion({ leaf: fromHex(leaf), index, size, path: hashesOf(path) })
       return root !== null && toHex(root) === toHex(rootHash)
     }
-    return new Set(proofs.filter(isProven).map(({ leaf }) => leaf as string))
+    return new Map(proofs.filter(isProven).map(({ leaf, index }) => [leaf as string, index as number]))
   }
 
   async #ask(what: 'checkpoint' | 'inclusion' | 'consistency', json: object): Promise<Record<string, unknown>> {
@@ -283,6 +328,25 @@ export class MeshLog {
     this.#reported.add(key)
     this.parts.emit(event)
   }
+}
+
+/**
+ * Returns the entries of the log from one number up to another, as the broker shows them; fewer if it shows fewer.
+ * @throws SealpostError `answer_malformed`, `connection_lost`, and the broker's refusals @internal
+ */
+export async function readLogEntries(
+  access: HttpAccess,
+  { from, to }: { readonly from: number; readonly to: number },
+): Promise<readonly LogEntry[]> {
+  const entries: LogEntry[] = []
+  while (from + entries.length < to) {
+    const path = `/v1/log/entries?from=${from + entries.length}`
+    const page = (await access.ask({ method: 'GET', path })).json<{ entries: unknown }>().entries
+    if (!Array.isArray(page)) throw answerMalformed()
+    if (page.length === 0) break
+    entries.push(...page.map(({ kind, statement }) => ({ kind, statement: bytesOf(statement) })))
+  }
+  return entries.slice(0, to - from)
 }
 
 function entriesIn(record: StoreRecord): readonly LogEntry[] {
