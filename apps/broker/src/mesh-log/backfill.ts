@@ -11,7 +11,7 @@ const PAUSE_MS: Millis = 20
 /** How often to look for a mesh with an incomplete log, because one can arrive from another cell. */
 const LOOK_EVERY_MS: Millis = 60_000
 /** The pause after a statement that failed. */
-const FAILED_MS: Millis = 5_000
+const FAILED_MS: Millis = 30_000
 
 export class LogBackfill {
   readonly #db: Database

@@ -1,19 +1,21 @@
-import type { MeshId } from '@sealpost/std'
+import { fromHex, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { generateSigningKeys, ready, signShardCertificate } from '../index.ts'
+import { generateSigningKeys, ready, signingKeysFromSeed, signShardCertificate } from '../index.ts'
+import { MESH, OTHER_MESH, readVector } from '../test/fixtures.ts'
 import {
   CHECKPOINT_BYTES,
   compareCheckpoints,
+  entryLeaf,
   isBrokerKey,
+  isEntrySigned,
   leafHash,
   readCheckpoint,
+  rootOfInclusion,
   signCheckpoint,
   TreeBuilder,
 } from './index.ts'
 
 await ready()
-const MESH = '01'.repeat(16) as MeshId
-const OTHER_MESH = '02'.repeat(16) as MeshId
 const broker = generateSigningKeys()
 const tree = new TreeBuilder()
 tree.append(leafHash(Uint8Array.of(1)))
@@ -60,4 +62,28 @@ test('two checkpoints are consistent if one tree is a prefix of the other', () =
   expect(compareCheckpoints(second, first, [leaf])).toBe('consistent')
   expect(compareCheckpoints(first, { ...first, rootHash: leaf }, [])).toBe('forked')
   expect(compareCheckpoints({ ...first, rootHash: leaf }, second, [leaf])).toBe('forked')
+})
+
+test('the frozen vectors are reproduced', () => {
+  const frozen = readVector('log.json')
+  const hashes = (path: string[]) => path.map(fromHex)
+  const builder = new TreeBuilder()
+  expect(toHex(builder.rootHash)).toBe(frozen.roots[0])
+  for (const [at, { kind, statement }] of frozen.entries.entries()) {
+    const entry = { kind, statement: fromHex(statement) }
+    expect(isEntrySigned(entry, frozen.meshId), kind).toBe(true)
+    expect(isEntrySigned(entry, OTHER_MESH), kind).toBe(kind === 'root')
+    expect(toHex(entryLeaf(entry))).toBe(frozen.leaves[at])
+    builder.append(entryLeaf(entry))
+    expect(toHex(builder.rootHash)).toBe(frozen.roots[at + 1])
+  }
+  const { index, size, path } = frozen.inclusion
+  const claim = { leaf: fromHex(frozen.leaves[index]), index, size, path: hashes(path) }
+  expect(toHex(rootOfInclusion(claim)!)).toBe(frozen.roots[size])
+  const headOf = (length: number) => ({ size: length, rootHash: fromHex(frozen.roots[length]) })
+  const { from, to, path: proof } = frozen.consistency
+  expect(compareCheckpoints(headOf(from), headOf(to), hashes(proof))).toBe('consistent')
+  const signer = signingKeysFromSeed(fromHex(frozen.brokerSeed))
+  const checkpoint = { ...headOf(to), meshId: frozen.meshId, atMs: frozen.atMs }
+  expect(toHex(signCheckpoint(signer, checkpoint))).toBe(frozen.checkpoint)
 })

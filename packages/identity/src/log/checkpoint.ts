@@ -4,7 +4,7 @@
  *
  * Bytes: signer (32), u32 size, root hash (32), u64 atMs, then the signature of the signer over the context
  * `sealpost-checkpoint/1`, lp(mesh id) and these fields. The signer is the broker key that peers have pinned, or the key
- * of a shard that the pinned key certifies.
+ * of a shard that the pinned key certifies. Vector: packages/protocol/vectors/log.json.
  */
 import { assert, fromHex, isHex, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u32, u64 } from '../byte-fields.ts'
