@@ -107,7 +107,14 @@ export class MeshLogs {
     const positions = new Set(ranges.flatMap((range) => perfectRanges(range).map(nodePosition)))
     const nodes = positions.size === 0 ? new Map() : await readLogNodes(this.#db, meshId, [...positions])
     if (nodes.size < positions.size) return null
-    return ranges.map((range) => rangeHash(range, (position) => nodes.get(position)!))
+    const known = new Map<string, Uint8Array>() // the proofs of a request share ranges
+    const hashOf = (range: LeafRange): Uint8Array => {
+      const key = `${range.start} ${range.end}`
+      const hash = known.get(key) ?? rangeHash(range, (position) => nodes.get(position)!)
+      known.set(key, hash)
+      return hash
+    }
+    return ranges.map(hashOf)
   }
 
   async #whyMissing(meshId: MeshId, size: number): Promise<HttpRefusal> {

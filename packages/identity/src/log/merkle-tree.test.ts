@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { sha256 as portableSha256 } from '@noble/hashes/sha2.js'
 import { toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import {
@@ -59,6 +60,10 @@ for (let span = 1; span <= MAX; span *= 2)
     nodes.set(nodePosition({ start, end: start + span }), mth(entries.slice(start, start + span)))
 const nodeAt = (position: number) => nodes.get(position)!
 const rootOf = (size: number) => rangeHash({ start: 0, end: size }, nodeAt)
+
+test('the portable hash, for browsers, is that of the platform', () => {
+  for (const entry of entries) expect(toHex(portableSha256(entry))).toBe(toHex(sha256(entry)))
+})
 
 test('each perfect range has a number of its own', () => {
   expect(nodes.size).toBe([70, 35, 17, 8, 4, 2, 1].reduce((sum, count) => sum + count))

@@ -3,7 +3,7 @@
  * leaves. A *perfect* range, of 2^k leaves that begin at a multiple of 2^k, has a node that never changes, so a log
  * stores these nodes, and any proof reads O(log n) of them. Pure.
  */
-import { sha256 } from '@noble/hashes/sha2.js'
+import { sha256 as portableSha256 } from '@noble/hashes/sha2.js'
 import { concatBytes } from '../byte-fields.ts'
 
 /** A log has at most this many leaves. */
@@ -14,6 +14,13 @@ export interface LeafRange {
   readonly start: number
   readonly end: number
 }
+
+const crypto = globalThis.process?.getBuiltinModule?.('node:crypto')
+
+/** Where there is one, the platform's implementation, which takes 0.4 µs for a node; the portable one takes 6. */
+const sha256: (bytes: Uint8Array) => Uint8Array = crypto
+  ? (bytes) => new Uint8Array(crypto.createHash('sha256').update(bytes).digest())
+  : portableSha256
 
 const LEAF = Uint8Array.of(0)
 const NODE = Uint8Array.of(1)

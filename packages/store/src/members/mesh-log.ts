@@ -33,7 +33,7 @@ export async function readLogNodes(
   const rows = await execute<{ position: number; hash: Uint8Array }>(
     db,
     sql`
-      select n.position as position, n.hash from ${logNode} n
+      select n.position, n.hash from ${logNode} n
       where n.mesh_id = ${meshId}::uuid and n.position = any (${arrayLiteral(positions)}::int8[])`,
   )
   return new Map(rows.map(({ position, hash }) => [position, hash]))
@@ -48,9 +48,8 @@ export async function findLogLeaves(
   const rows = await execute<{ leaf: string; seq: number }>(
     db,
     sql`
-      select encode(e.leaf, 'hex') as leaf, e.seq as seq
-      from unnest(${arrayLiteral(leaves.map(byteaText))}::bytea[]) as k (leaf)
-      join ${logEntry} e on e.mesh_id = ${meshId}::uuid and e.leaf = k.leaf`,
+      select encode(e.leaf, 'hex') as leaf, e.seq from ${logEntry} e
+      where e.mesh_id = ${meshId}::uuid and e.leaf = any (${arrayLiteral(leaves.map(byteaText))}::bytea[])`,
   )
   return new Map(rows.map(({ leaf, seq }) => [leaf, seq]))
 }
@@ -109,8 +108,8 @@ export async function findLogSigners(
   const rows = await execute<{ certificate: Uint8Array }>(
     db,
     sql`
-      select s.certificate from unnest(${arrayLiteral(signers.map(byteaText))}::bytea[]) as k (signer)
-      join ${logSigner} s on s.mesh_id = ${meshId}::uuid and s.signer = k.signer`,
+      select s.certificate from ${logSigner} s
+      where s.mesh_id = ${meshId}::uuid and s.signer = any (${arrayLiteral(signers.map(byteaText))}::bytea[])`,
   )
   return rows.map(({ certificate }) => certificate)
 }
