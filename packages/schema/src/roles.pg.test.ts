@@ -4,9 +4,12 @@ import { emptyDatabase, type ScratchDatabase, unhurried } from '@sealpost/pg/tes
 import { type MeshId, type PeerKey, type ShardId, toHex } from '@sealpost/std'
 import {
   addMembers,
+  adoptRoot,
   awaitOrigin,
+  backfillLogs,
   claimPrekey,
   createMesh,
+  listLogEntries,
   publishPrekeys,
   readDatabaseHealth,
   revokePeer,
@@ -67,6 +70,11 @@ describe('a broker', () => {
     'update cluster set origin = null',
     "select setval('delivery_block', 1)",
     "select take_origin('elsewhere', false)",
+    'delete from log_entry',
+    "update log_node set hash = ''",
+    'insert into mesh_log select mesh_id from mesh',
+    "select log_append(gen_random_uuid(), 1, '')",
+    'alter table member disable trigger log_change',
     'delete from history_event',
     "update history_event set record = ''",
     'delete from history_event_default',
@@ -83,6 +91,15 @@ describe('a broker', () => {
     const decided = await awaitOrigin(broker, 'ab'.repeat(16) as ShardId, 0)
     expect(decided).toMatchObject((await readDatabaseHealth(broker)).origin!)
   })
+})
+
+test('a broker appends to a log by storing a statement, and may complete logs', async () => {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(admin, { meshId, name: 'home' })
+  const root = toHex(randomBytes(32)) as PeerKey
+  await adoptRoot(broker, { meshId, root, replaces: null }, null)
+  expect(await listLogEntries(broker, meshId, { from: 0, limit: 9 })).toMatchObject([{ kind: 10 }])
+  expect(await backfillLogs(broker, 1)).toBe(false)
 })
 
 test('a broker publishes and claims prekeys, and the revocation by an admin deletes them', async () => {
