@@ -154,6 +154,17 @@ export {
   type Standing,
   type UnprovenReason,
 } from './members/membership-proofs.ts'
+export {
+  HEIRS_MAX,
+  type Heir,
+  type HeirStatement,
+  RECOVERY_BYTES_MAX,
+  type Recovery,
+  readHeirs,
+  readRecovery,
+  signHeirs,
+  signRecovery,
+} from './members/recovery.ts'
 export { verifyForSelf } from './platform-crypto.ts'
 export { hash256, ready } from './sodium.ts'
 export {

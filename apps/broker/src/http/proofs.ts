@@ -57,7 +57,10 @@ export const findProofsRoute = createRoute({
         .object({
           root: hex(32).nullable().openapi({ description: 'null if the mesh has no root' }),
           proofs: z.array(
-            z.object({ kind: z.enum(['certificate', 'endorsement', 'device', 'removal', 'succession']), statement }),
+            z.object({
+              kind: z.enum(['certificate', 'endorsement', 'device', 'removal', 'succession', 'heirs', 'recovery']),
+              statement,
+            }),
           ),
           revocations: z.array(statement).openapi({ description: 'the next revocations, in their order' }),
           revocationCount: z.int(),

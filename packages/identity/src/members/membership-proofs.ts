@@ -3,7 +3,7 @@
  * no source of statements: a missing one can make a member unproven, and none can make a stranger proven. Pure.
  */
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
-import { readIdentityRotation } from '../keys/key-binding.ts'
+import { type IdentityRotation, readIdentityRotation } from '../keys/key-binding.ts'
 import {
   type MemberClaim,
   NO_REVOCATION,
@@ -14,8 +14,9 @@ import {
   revocationHash,
 } from './certificate.ts'
 import { type DeviceStatement, type InviteRole, readDevice, readRemoval } from './enrolment.ts'
+import { readRecovery } from './recovery.ts'
 
-export type ProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession'
+export type ProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession' | 'recovery'
 
 /**
  * `no_certificate`: no statement names the key. `chain_broken`: the issuer is not a proven admin, the voucher of a device has
@@ -75,7 +76,10 @@ export class MembershipProofs {
     return this.#hashes.at(-1) ?? NO_REVOCATION
   }
 
-  /** Adds a statement. Returns the keys that it is about; none if it is invalid or belongs to another mesh. */
+  /**
+   * Adds a statement. Returns the keys that it is about; none if it is invalid or belongs to another mesh. Add a recovery
+   * only once this peer follows it.
+   */
   add(kind: ProofKind, bytes: Uint8Array): readonly PeerKey[] {
     switch (kind) {
       case 'certificate':
@@ -87,7 +91,9 @@ export class MembershipProofs {
       case 'removal':
         return this.#addRemoval(bytes)
       case 'succession':
-        return this.#addSuccession(bytes)
+        return this.#addSuccession(readIdentityRotation(bytes))
+      case 'recovery':
+        return this.#addSuccession(readRecovery(bytes))
     }
   }
 
@@ -156,10 +162,9 @@ export class MembershipProofs {
   }
 
   /** The first successor of a key counts. */
-  #addSuccession(bytes: Uint8Array): readonly PeerKey[] {
-    const rotation = readIdentityRotation(bytes)
-    if (rotation?.meshId !== this.#meshId) return []
-    const { former, successor } = rotation
+  #addSuccession(succession: Pick<IdentityRotation, 'meshId' | 'former' | 'successor'> | null): readonly PeerKey[] {
+    if (succession?.meshId !== this.#meshId) return []
+    const { former, successor } = succession
     const isFirst = !this.#successors.has(former) && !this.#formers.has(successor)
     if (isFirst && !this.keysOf(former).includes(successor)) {
       this.#successors.set(former, successor)

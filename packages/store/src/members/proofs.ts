@@ -15,9 +15,11 @@ import {
 } from '@sealpost/schema'
 import type { MemberRef, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
+import { isRecoverySql } from './key-bindings.ts'
 import { proofColumns } from './membership.ts'
+import { heirsAndRecoveriesSql } from './recoveries.ts'
 
-export type StoredProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession'
+export type StoredProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession' | 'heirs' | 'recovery'
 
 export interface StoredProof {
   readonly kind: StoredProofKind
@@ -32,7 +34,7 @@ export interface NewEndorsement {
   readonly bytes: Uint8Array
 }
 
-/** Returns all statements about these keys, and the successions that lead from or to them. */
+/** Returns all statements about these keys, and the successions and recoveries that lead from or to them. */
 export function findProofs(db: Database, meshId: MeshId, peers: readonly PeerKey[]): Promise<StoredProof[]> {
   const mesh = sql`${meshId}::uuid`
   return execute<StoredProof>(
@@ -51,7 +53,9 @@ export function findProofs(db: Database, meshId: MeshId, peers: readonly PeerKey
       where d.removal is not null
       union all
       select 'succession', f.statement from ${formerIdentity} f where f.mesh_id = ${mesh}
-        and (f.peer_key in (select key from asked) or f.peer_no in (select peer_no from found))`,
+        and (f.peer_key in (select key from asked) or f.peer_no in (select peer_no from found)) and not ${isRecoverySql}
+      union all
+      ${heirsAndRecoveriesSql(mesh)}`,
   )
 }
 

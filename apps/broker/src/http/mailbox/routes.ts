@@ -14,6 +14,7 @@ import {
   schemaOfItem,
   security,
 } from '../json-schema.ts'
+import { ownKeyRoutes } from '../own-keys.ts'
 import { findProofsRoute, putProofsRoute } from '../proofs.ts'
 import { base64url, listOf, refusals, Sent, sendSchema, wholeNumber, wire } from '../route-parts.ts'
 import { TTL_SECONDS_MAX } from '../tokens.ts'
@@ -218,6 +219,7 @@ export const peerRoutes = [
   rosters,
   findProofsRoute,
   putProofsRoute,
+  ...ownKeyRoutes,
   ...prekeyRoutes,
   ...attachmentRoutes,
   ...spaceRoutes,
