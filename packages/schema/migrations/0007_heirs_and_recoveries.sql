@@ -15,10 +15,6 @@ CREATE TABLE "key_recovery" (
 	"heir_key" "bytea" NOT NULL,
 	"successor_key" "bytea" NOT NULL,
 	"statement" "bytea" NOT NULL,
-	"box_key" "bytea" NOT NULL,
-	"box_epoch" integer NOT NULL,
-	"binding_not_after_ms" bigint NOT NULL,
-	"binding_signature" "bytea" NOT NULL,
 	"published_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "key_recovery_mesh_id_former_key_pk" PRIMARY KEY("mesh_id","former_key")
 );

@@ -30,7 +30,7 @@ const BROKER: Grants = {
   device: 'select, insert, update (removal, removed_at, invite_key, statement)',
   former_identity: 'select, insert',
   heir_statement: 'select, insert, update (user_key, epoch, statement)',
-  key_recovery: 'select, insert, update (epoch, heir_key, successor_key, statement, box_key, box_epoch, binding_not_after_ms, binding_signature, published_at)', // biome-ignore format: one thing
+  key_recovery: 'select, insert, update (epoch, heir_key, successor_key, statement, published_at)',
   pool: 'select, insert, update (epoch, members, statement)',
   peer_group: 'select, insert, update, delete',
   invite: 'select, insert, update',

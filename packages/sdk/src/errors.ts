@@ -9,6 +9,11 @@ export type HttpRefusalCode =
   | 'query_malformed'
   | 'chunk_malformed'
   | 'token_invalid'
+  | 'binding_refused'
+  | 'not_heir'
+  | 'device_unknown'
+  | 'recovery_cancelled'
+  | 'recovery_pending'
   | 'challenge_invalid'
   | 'not_found'
   | 'attachment_unknown'
@@ -72,6 +77,8 @@ export type HttpRefusalCode =
  * Codes of membership:
  * - `member_unproven`: in a mesh with a root, no certificate proves that this key belongs to a member.
  * - `root_missing`: the mesh has no root. An admin adopts one.
+ * - `key_recovered`: a device of the user has certified a new key. Compare fingerprints, and accept the key.
+ * - `recovery_unknown`: no recovery of this key is known, or none took effect.
  * - `root_differs`: the mesh has another root than the one that this peer has pinned, or is about to adopt.
  *
  * Codes of sent messages:
@@ -175,6 +182,8 @@ export type SdkCode =
   | 'member_unproven'
   | 'root_missing'
   | 'root_differs'
+  | 'key_recovered'
+  | 'recovery_unknown'
   | 'message_unknown'
   | 'too_many_confirmations'
   | 'message_rejected'

@@ -58,7 +58,16 @@ export const findProofsRoute = createRoute({
           root: hex(32).nullable().openapi({ description: 'null if the mesh has no root' }),
           proofs: z.array(
             z.object({
-              kind: z.enum(['certificate', 'endorsement', 'device', 'removal', 'succession', 'heirs', 'recovery']),
+              kind: z.enum([
+                'certificate',
+                'endorsement',
+                'device',
+                'removal',
+                'succession',
+                'heirs',
+                'recovery',
+                'pending_recovery',
+              ]),
               statement,
             }),
           ),

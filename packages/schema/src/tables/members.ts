@@ -154,9 +154,8 @@ export const heirStatement = pgTable(
 )
 
 /**
- * The newest recovery of each identity key that a device published, with the binding of the successor. It is done if the former
- * identity has the same statement, cancelled if the user has rotated the key or named heirs with a higher epoch, and otherwise
- * pending.
+ * The newest recovery of each identity key that a device published. It is done if the former identity has the same statement,
+ * cancelled if the user has rotated the key or named heirs with a higher epoch, and otherwise pending.
  */
 export const keyRecovery = pgTable(
   'key_recovery',
@@ -169,10 +168,6 @@ export const keyRecovery = pgTable(
     heirKey: bytea('heir_key').notNull(),
     successorKey: bytea('successor_key').notNull(),
     statement: bytea('statement').notNull(),
-    boxKey: bytea('box_key').notNull(),
-    boxEpoch: integer('box_epoch').notNull(),
-    bindingNotAfterMs: bigint('binding_not_after_ms', { mode: 'number' }).notNull(),
-    bindingSignature: bytea('binding_signature').notNull(),
     publishedAt: instant('published_at').notNull().default(sql`clock_timestamp()`),
   },
   (t) => [

@@ -19,7 +19,15 @@ import { isRecoverySql } from './key-bindings.ts'
 import { proofColumns } from './membership.ts'
 import { heirsAndRecoveriesSql } from './recoveries.ts'
 
-export type StoredProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession' | 'heirs' | 'recovery'
+export type StoredProofKind =
+  | 'certificate'
+  | 'endorsement'
+  | 'device'
+  | 'removal'
+  | 'succession'
+  | 'heirs'
+  | 'recovery'
+  | 'pending_recovery'
 
 export interface StoredProof {
   readonly kind: StoredProofKind

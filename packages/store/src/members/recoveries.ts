@@ -130,15 +130,8 @@ async function publish(
   const heirKey = sql`${byteaText(heir)}::bytea`
   const statement = sql`${byteaText(bytes)}::bytea`
   const wait = sql`make_interval(days => ${OBJECTION_DAYS})`
-  const columns = columnNames(
-    ...[keyRecovery.meshId, keyRecovery.formerKey, keyRecovery.peerNo, keyRecovery.epoch, keyRecovery.heirKey],
-    ...[keyRecovery.successorKey, keyRecovery.statement, keyRecovery.boxKey, keyRecovery.boxEpoch],
-    ...[keyRecovery.bindingNotAfterMs, keyRecovery.bindingSignature],
-  )
-  const replaced = [
-    ...[keyRecovery.epoch, keyRecovery.heirKey, keyRecovery.successorKey, keyRecovery.statement, keyRecovery.boxKey],
-    ...[keyRecovery.boxEpoch, keyRecovery.bindingNotAfterMs, keyRecovery.bindingSignature],
-  ]
+  const replaced = [keyRecovery.epoch, keyRecovery.heirKey, keyRecovery.successorKey, keyRecovery.statement]
+  const columns = columnNames(keyRecovery.meshId, keyRecovery.formerKey, keyRecovery.peerNo, ...replaced)
   const changes = replaced.map((column) => sql`${columnNames(column)} = excluded.${columnNames(column)}`)
   const [row] = await execute<Published>(
     db,
@@ -161,9 +154,7 @@ async function publish(
         select from ${formerIdentity} f where f.mesh_id = ${mesh} and f.peer_key = ${newKey}
       ), stored as (
         insert into ${keyRecovery} (${columns})
-        select ${mesh}, ${oldKey}, owner.peer_no, owner.epoch, ${heirKey}, ${newKey}, ${statement},
-          ${byteaText(binding.boxKey)}::bytea, ${binding.boxEpoch}::int, ${binding.notAfterMs}::bigint,
-          ${byteaText(binding.signature)}::bytea
+        select ${mesh}, ${oldKey}, owner.peer_no, owner.epoch, ${heirKey}, ${newKey}, ${statement}
         from owner where owner.box_epoch < ${binding.boxEpoch}::int and not exists (select from taken)
         on conflict (${columnNames(keyRecovery.meshId, keyRecovery.formerKey)}) do update
         set ${sql.join(changes, sql`, `)}, ${columnNames(keyRecovery.publishedAt)} = clock_timestamp()
@@ -191,14 +182,16 @@ async function publish(
   return row!
 }
 
-/** SQL: the heir statements of the members `found`, and the recoveries from or to the keys `asked` that are pending or done. */
+/** SQL: the heir statements of the members `found`, and the recoveries from or to the keys `asked`, without cancelled ones. */
 export const heirsAndRecoveriesSql = (mesh: SQL): SQL => sql`
   select 'heirs', h.statement from ${heirStatement} h join found on found.peer_no = h.peer_no
   where h.mesh_id = ${mesh} and h.user_key = found.peer_key
   union all
-  select 'recovery', r.statement from ${keyRecovery} r
+  select case when done.is_so then 'recovery' else 'pending_recovery' end, r.statement from ${keyRecovery} r
+  cross join lateral (select exists (select from ${formerIdentity} f
+    where f.mesh_id = r.mesh_id and f.peer_key = r.former_key and f.statement = r.statement) as is_so) as done
   where r.mesh_id = ${mesh} and (r.former_key in (select key from asked) or r.successor_key in (select key from asked))
-    and (exists (select from ${formerIdentity} f where f.mesh_id = r.mesh_id and f.peer_key = r.former_key and f.statement = r.statement)
-      or exists (select from ${heirStatement} h join ${member} m on m.mesh_id = h.mesh_id and m.peer_no = h.peer_no
-        where h.mesh_id = r.mesh_id and h.peer_no = r.peer_no and h.user_key = r.former_key and h.epoch = r.epoch
-          and m.peer_key = r.former_key))`
+    and (done.is_so or exists (
+      select from ${heirStatement} h join ${member} m on m.mesh_id = h.mesh_id and m.peer_no = h.peer_no
+      where h.mesh_id = r.mesh_id and h.peer_no = r.peer_no and h.user_key = r.former_key and h.epoch = r.epoch
+        and m.peer_key = r.former_key))`
