@@ -20,11 +20,14 @@ import { chunksOf } from '../outbox/lane.ts'
 import { type Peer, portsOf } from '../peer.ts'
 import type { MemberEntry } from '../requests/requests.ts'
 import { loadStore, type PeerStore, type ProofRecord, type StoreRecord, WriteBehindStore } from '../stores/store.ts'
+import { isUserStatement, type Recoveries } from '../users/recoveries.ts'
+import type { StatementRow } from '../users/recovery-book.ts'
 import { memberUnproven, setGuard } from './member-guard.ts'
 
 /**
  * Whether a member is proven, or why not. `no_root`: the mesh has no root. `name_differs`, `role_differs`: the broker lists
  * another name or role than the certificate. `revocations_missing`: the broker withholds revocations that exist.
+ * `key_recovered`: a device has certified the key, and this peer does not follow it yet.
  */
 export type MemberStanding =
   | 'proven'
@@ -33,6 +36,7 @@ export type MemberStanding =
   | 'name_differs'
   | 'role_differs'
   | 'revocations_missing'
+  | 'key_recovered'
 
 export type MembersEvent =
   /** The broker lists a member that no certificate proves. It receives no keys of groups, pools and spaces. */
@@ -52,6 +56,8 @@ export interface MemberProofsOptions extends PeerCredentials, HttpOptions {
   /** Keeps the root and the verified statements. `close` closes it. Don't use the store of the peer. */
   readonly store?: PeerStore
   readonly formerKeys?: readonly PeerKey[]
+  /** Proves recovered keys that these recoveries follow. Default: a recovered key needs an endorsement. */
+  readonly recoveries?: Recoveries
   readonly onEvent?: (event: MembersEvent) => void
 }
 
@@ -94,6 +100,9 @@ export class MemberProofs implements AsyncDisposable {
   readonly #store: WriteBehindStore | null
   readonly #emit: (event: MembersEvent) => void
   readonly #revocationsMin: number
+  readonly #recoveries: Recoveries | null
+  /** The former keys of the recoveries that `#proofs` contains. */
+  readonly #recovered = new Set<PeerKey>()
   /** Null while no root is known. */
   #proofs: MembershipProofs | null = null
   #root: PeerKey | null = null
@@ -109,12 +118,13 @@ export class MemberProofs implements AsyncDisposable {
 
   /** Use `openMemberProofs` instead. @internal */
   constructor(options: MemberProofsOptions, records: readonly StoreRecord[]) {
-    const { meshId, root, revocations = 0, store, onEvent, fetch, patienceMs = PATIENCE_MS } = options
+    const { meshId, root, revocations = 0, recoveries, store, onEvent, fetch, patienceMs = PATIENCE_MS } = options
     this.#access = new HttpAccess(options, { patienceMs, ...(fetch && { fetch }) })
     this.#meshId = meshId
     this.#store = store ? new WriteBehindStore(store) : null
     this.#emit = (event) => onEvent && queueMicrotask(() => onEvent(event))
     this.#revocationsMin = revocations
+    this.#recoveries = recoveries ?? null
     this.#restore(records, root)
   }
 
@@ -286,6 +296,7 @@ export class MemberProofs implements AsyncDisposable {
   #pin(root: PeerKey): void {
     this.#root = root
     this.#proofs = new MembershipProofs({ meshId: this.#meshId, root })
+    this.#recovered.clear()
     for (const bytes of this.#storedRevocations) this.#proofs.addRevocation(bytes)
   }
 
@@ -298,10 +309,22 @@ export class MemberProofs implements AsyncDisposable {
     if (this.#proofs.revocationCount < Math.max(this.#revocationsMin, this.#shownRevocations))
       return 'revocations_missing'
     const standing = this.#proofs.standingOf(peer, Date.now())
-    if (!standing.proven) return standing.reason
+    if (!standing.proven) return this.#reasonOf(peer, standing.reason)
     const { names, role: provenRole } = standing.proven
     if (name !== undefined && !names.some((each) => unicodeName(each) === name)) return 'name_differs'
     return role !== undefined && role !== provenRole ? 'role_differs' : 'proven'
+  }
+
+  #reasonOf(peer: PeerKey, reason: UnprovenReason): MemberStanding {
+    return reason === 'no_certificate' && this.#recoveries?.findBySuccessor(peer) ? 'key_recovered' : reason
+  }
+
+  /** Adds the recoveries that this peer follows since the last call. */
+  #addRecoveries(): void {
+    for (const { former, bytes } of this.#recoveries?.followed() ?? []) {
+      if (!this.#recovered.has(former)) this.#proofs?.add('recovery', bytes)
+      this.#recovered.add(former)
+    }
   }
 
   #report(reason: MemberStanding, { peer, name }: { peer: PeerKey; name: string | null }): MemberStanding {
@@ -326,6 +349,7 @@ export class MemberProofs implements AsyncDisposable {
   }
 
   #wanted(peers: readonly PeerKey[], asked: ReadonlySet<PeerKey>): PeerKey[] {
+    this.#addRecoveries()
     const proofs = this.#proofs
     if (!proofs) return performance.now() - this.#refreshedAtMs > REFRESH_MS ? [...peers] : []
     const wanted = new Set<PeerKey>()
@@ -354,6 +378,7 @@ export class MemberProofs implements AsyncDisposable {
   async #ask(peers: readonly PeerKey[]): Promise<void> {
     const answer = await this.#request(peers)
     this.#refreshedAtMs = performance.now()
+    this.#recoveries?.take(answer.userStatements)
     if (answer.root !== this.#root) this.#rootShown(answer.root)
     if (!this.#proofs) return
     for (const proof of answer.proofs) this.#take(proof)
@@ -447,11 +472,12 @@ interface ProofRow {
 interface ProofsAnswer {
   readonly root: PeerKey | null
   readonly proofs: readonly ProofRow[]
+  readonly userStatements: readonly StatementRow[]
   readonly revocations: readonly Uint8Array[]
   readonly revocationCount: number
 }
 
-const NOTHING: ProofsAnswer = { root: null, proofs: [], revocations: [], revocationCount: 0 }
+const NOTHING: ProofsAnswer = { root: null, proofs: [], userStatements: [], revocations: [], revocationCount: 0 }
 const KINDS: readonly string[] = ['certificate', 'endorsement', 'device', 'removal', 'succession'] satisfies ProofKind[]
 
 /** A broker of an earlier version has no proofs. */
@@ -464,11 +490,11 @@ function readAnswer({ root, proofs, revocations, revocationCount }: Record<strin
   const isRoot = root === null || isHex(root, 32)
   if (!isRoot || !Array.isArray(proofs) || !Array.isArray(revocations) || !Number.isSafeInteger(revocationCount))
     throw answerMalformed()
+  const rows = proofs.map(({ kind, statement }) => ({ kind: String(kind), bytes: bytesOf(statement) }))
   return {
     root: root as PeerKey | null,
-    proofs: proofs.flatMap(({ kind, statement }) =>
-      KINDS.includes(kind) ? [{ kind: kind as ProofKind, bytes: bytesOf(statement) }] : [],
-    ),
+    proofs: rows.filter((row): row is ProofRow => KINDS.includes(row.kind)),
+    userStatements: rows.filter(isUserStatement),
     revocations: revocations.map(bytesOf),
     revocationCount: revocationCount as number,
   }
