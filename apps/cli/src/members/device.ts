@@ -6,6 +6,7 @@ import { Command } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
 import { escapeName } from '../output.ts'
 import { isPeerKey } from '../profile/contacts.ts'
+import { dropHeir } from '../profile/recover.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
@@ -84,6 +85,7 @@ function removeCommand(run: RunAction): Command {
 
 async function remove(shell: Shell, _options: object, word: string): Promise<void> {
   const device = await deviceNamed(shell, { person: null, word })
+  await dropHeir(shell, device)
   await callPeer(shell, { method: 'removeDevice', params: device })
   if (shell.output.isJson) await shell.output.result({ device, removed: true }, () => '')
   else shell.output.info(`removed the device ${escapeName(word)}`)

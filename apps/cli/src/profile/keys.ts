@@ -10,12 +10,15 @@ import { examples, type RunAction, type Shell } from '../shell.ts'
 import { backupCommand, restoreCommand } from './backup.ts'
 import { KEYCHAIN_OPTION } from './keychain.ts'
 import { protectCommand, unprotectCommand } from './protect.ts'
+import { heirsCommand, recoverCommand } from './recover.ts'
 
 export function keyCommand(run: RunAction): Command {
   return new Command('key')
-    .description('Compare, rotate, back up and encrypt your keys')
+    .description('Compare, rotate, back up, recover and encrypt your keys')
     .addCommand(fingerprintCommand(run))
     .addCommand(rotateCommand(run))
+    .addCommand(heirsCommand(run))
+    .addCommand(recoverCommand(run))
     .addCommand(backupCommand(run))
     .addCommand(restoreCommand(run))
     .addCommand(protectCommand(run))

@@ -25,6 +25,7 @@ import { peerEventReporter } from '../messages/incoming-message.ts'
 import { type Contacts, openProfileKeyEpochs } from '../profile/contacts.ts'
 import type { Membership, Profile, ProfileKeys } from '../profile/profile.ts'
 import { openProfileProofs } from '../profile/proofs.ts'
+import { watchRecoveries } from '../profile/recoveries.ts'
 import { TickStore } from '../schedule/tick-store.ts'
 import type { Shell } from '../shell.ts'
 import { meshPlaceOf, withStateAt } from '../state/open-state.ts'
@@ -93,6 +94,7 @@ export async function openMemberConnection(
     const confirmations = beginLogs(peer) // first, because a report can arrive during each wait
     const proofs = await openProfileProofs(shell)
     guardMembers(peer, proofs)
+    const endWatch = watchRecoveries(shell)
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)
     const seats = seatsOf(peer)
@@ -107,7 +109,8 @@ export async function openMemberConnection(
       calls,
       failed: failureOf(peer),
       distrusted: distrusted.promise,
-      [Symbol.asyncDispose]: () => end({ daemon, peer, keyEpochs, proofs, seats, confirmations }),
+      [Symbol.asyncDispose]: () =>
+        endWatch().then(() => end({ daemon, peer, keyEpochs, proofs, seats, confirmations })),
     }
   } catch (error) {
     await daemon.release()
@@ -198,7 +201,8 @@ export class SessionHost {
     const seats = seatsOf(peer)
     const parts = { seats, ticks: this.#ticks!, online: this.#online.promise, setStatus }
     daemon.serve(memberCallsOf(shell, peer, parts))
-    return () => endCalls({ daemon, seats, peer, confirmations })
+    const endWatch = watchRecoveries(shell)
+    return () => endWatch().then(() => endCalls({ daemon, seats, peer, confirmations }))
   }
 
   /** Another process uses the member's key in a way that this one can't join, or its connection was refused. */

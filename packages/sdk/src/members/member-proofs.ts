@@ -56,7 +56,7 @@ export interface MemberProofsOptions extends PeerCredentials, HttpOptions {
   /** Keeps the root and the verified statements. `close` closes it. Don't use the store of the peer. */
   readonly store?: PeerStore
   readonly formerKeys?: readonly PeerKey[]
-  /** Proves recovered keys that these recoveries follow. Default: a recovered key needs an endorsement. */
+  /** Proves recovered keys that these recoveries follow. `close` closes them. Default: a recovered key needs an endorsement. */
   readonly recoveries?: Recoveries
   readonly onEvent?: (event: MembersEvent) => void
 }
@@ -258,6 +258,7 @@ export class MemberProofs implements AsyncDisposable {
   async close(): Promise<void> {
     await this.#turn
     await this.#access.close()
+    await this.#recoveries?.close()
     await this.#store?.close()
   }
 

@@ -212,8 +212,14 @@ export class RecoveryBook {
       ? { recovery, bytes, seenAtMs: this.#ports.nowMs(), isDone, isFollowed: false }
       : { ...known, isDone: isDone || known.isDone }
     if (isNew || now.isDone !== known.isDone) this.#set(now)
+    if (successor === this.#ports.self) return this.#followOwn(now)
     if (!now.isDone && (isNew || former === this.#ports.self)) this.#report('recovery_pending', now)
     if (now.isDone) this.#follow(now, isNew)
+  }
+
+  /** Follows the recovery by which this peer has its key. */
+  #followOwn(known: Known): void {
+    if (known.isDone) this.#set({ ...known, isFollowed: true })
   }
 
   /** Follows a recovery that took effect, unless the user has to wait or to compare fingerprints. */
