@@ -86,15 +86,20 @@ export {
 } from './keys/key-binding.ts'
 export * from './keys/keys.ts'
 export {
+  type AdmissionSecret,
+  signAdmission,
+} from './members/admission.ts'
+export {
   CERTIFICATE_BYTES_MAX,
   certificateOf,
   type EndorsementTerms,
-  isRootedInvite,
   type MemberClaim,
   NO_REVOCATION,
   nameRoot,
+  nameRootForMany,
   type Revocation,
   type RootedInvite,
+  readAdmissionClaim,
   readAnyInvite,
   readCertificate,
   readEndorsement,

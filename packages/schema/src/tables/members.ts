@@ -295,7 +295,7 @@ export const memberProof = pgTable(
       .notNull()
       .references(() => mesh.meshId),
     peerKey: bytea('peer_key').notNull(),
-    kind: text('kind', { enum: ['certificate', 'endorsement'] }).notNull(),
+    kind: text('kind', { enum: ['certificate', 'endorsement', 'admission'] }).notNull(),
     issuer: bytea('issuer').notNull(),
     atMs: bigint('at_ms', { mode: 'number' }).notNull(),
     statement: bytea('statement').notNull(),

@@ -479,7 +479,7 @@ interface ProofsAnswer {
 }
 
 const NOTHING: ProofsAnswer = { root: null, proofs: [], userStatements: [], revocations: [], revocationCount: 0 }
-const KINDS: readonly string[] = ['certificate', 'endorsement', 'device', 'removal', 'succession'] satisfies ProofKind[]
+const KINDS: readonly string[] = ['certificate', 'endorsement', 'admission', 'device', 'removal', 'succession'] satisfies ProofKind[] // biome-ignore format: one thing
 
 /** A broker of an earlier version has no proofs. */
 function unlessEarlier(error: unknown): ProofsAnswer {

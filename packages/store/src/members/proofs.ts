@@ -22,6 +22,7 @@ import { heirsAndRecoveriesSql } from './recoveries.ts'
 export type StoredProofKind =
   | 'certificate'
   | 'endorsement'
+  | 'admission'
   | 'device'
   | 'removal'
   | 'succession'
@@ -155,6 +156,25 @@ export async function putEndorsements(
       select is_so as "isAllowed" from allowed`,
   )
   return row!.isAllowed
+}
+
+/** Stores a member's own admission, unless it has one by another issuer. A repeated call replaces it. */
+export async function putAdmission(
+  db: Database,
+  meshId: MeshId,
+  { peerKey, issuer, atMs, bytes }: NewEndorsement,
+): Promise<void> {
+  await execute(
+    db,
+    sql`
+      insert into ${memberProof} (${proofColumns})
+      select ${meshId}::uuid, key, 'admission', by, ${atMs}::int8, ${byteaText(bytes)}::bytea
+      from (select ${byteaText(peerKey)}::bytea as key, ${byteaText(issuer)}::bytea as by) as given
+      where not exists (select from ${memberProof} p
+        where p.mesh_id = ${meshId}::uuid and p.peer_key = key and p.kind = 'admission' and p.issuer <> by)
+      on conflict (${columnNames(memberProof.meshId, memberProof.peerKey, memberProof.kind, memberProof.issuer)})
+      do update set ${columnNames(memberProof.atMs)} = excluded.at_ms, ${columnNames(memberProof.statement)} = excluded.statement`,
+  )
 }
 
 /**
