@@ -361,8 +361,8 @@ export class MemberProofs implements AsyncDisposable {
       const unread = standing.wanted.filter((key) => this.#unread.has(key))
       for (const key of unread) this.#read(key)
       if (unread.length > 0) return look(peer)
-      // A key that is unproven for another reason is requested too, because a newer endorsement may exist.
-      for (const key of standing.wanted.length > 0 ? standing.wanted : [peer]) if (!asked.has(key)) wanted.add(key)
+      // The key itself is requested too, because a newer endorsement may exist, such as that of a new root.
+      for (const key of [...standing.wanted, peer]) if (!asked.has(key)) wanted.add(key)
     }
     for (const peer of peers) look(peer)
     return [...wanted]
