@@ -3,7 +3,8 @@ import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity } from '@s
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
 import { renewBinding } from '@sealpost/sdk/binding'
-import { toHex } from '@sealpost/std'
+import { HttpAccess } from '@sealpost/sdk/prekeys'
+import { toBase64url, toHex } from '@sealpost/std'
 import { addMembers } from '@sealpost/store'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { codeOf, keyOf } from './member.ts'
@@ -252,6 +253,16 @@ test('a member that uses only HTTP extends its expired binding, and others can s
   await writer.send(keyOf(bob), 'in time')
   const next = await rotate(bob)
   expect(await codeOf(renewBinding(bob))).toBe('stale_epoch')
+  const access = new HttpAccess(next)
+  const { boxKey, signature, ...facts } = bindBoxKey(next.identity, world.meshId, 1)
+  const json = {
+    boxKey: toBase64url(boxKey),
+    boxEpoch: facts.boxEpoch,
+    notAfterMs: 1,
+    signature: toBase64url(signature),
+  }
+  expect(await codeOf(access.ask({ method: 'PUT', path: '/v1/binding', json }))).toBe('binding_refused')
+  await access.close()
   const thief = { ...bob, identity: { ...next.identity, signing: generateIdentity().signing } }
   expect(await codeOf(renewBinding(thief))).toBe('auth_failed')
 })

@@ -5,7 +5,6 @@
 import {
   type InviteRole,
   MembershipProofs,
-  type ProofKind,
   ready,
   type SigningKeys,
   signEndorsement,
@@ -13,16 +12,16 @@ import {
   type UnprovenReason,
 } from '@sealpost/identity'
 import { LOOKUP_MAX } from '@sealpost/protocol'
-import { asciiName, isHex, type MeshId, type Millis, type PeerKey, toBase64url, unicodeName } from '@sealpost/std'
+import { asciiName, type MeshId, type Millis, type PeerKey, toBase64url, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { answerMalformed, bytesOf, HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
+import { HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
 import { type Peer, portsOf } from '../peer.ts'
 import type { MemberEntry } from '../requests/requests.ts'
 import { loadStore, type PeerStore, type ProofRecord, type StoreRecord, WriteBehindStore } from '../stores/store.ts'
-import { isUserStatement, type Recoveries } from '../users/recoveries.ts'
-import type { StatementRow } from '../users/recovery-book.ts'
+import type { Recoveries } from '../users/recoveries.ts'
 import { memberUnproven, setGuard } from './member-guard.ts'
+import { type ProofRow, type ProofsReply, readProofs, unlessEarlier } from './proofs-reply.ts'
 
 /**
  * Whether a member is proven, or why not. `no_root`: the mesh has no root. `name_differs`, `role_differs`: the broker lists
@@ -107,7 +106,7 @@ export class MemberProofs implements AsyncDisposable {
   #proofs: MembershipProofs | null = null
   #root: PeerKey | null = null
   /** Stored statements that were not needed yet, by the keys that they are about. */
-  readonly #unread = new Map<PeerKey, Pick<ProofRow, 'kind' | 'bytes'>[]>()
+  readonly #unread = new Map<PeerKey, ProofRow[]>()
   #storedRevocations: readonly Uint8Array[] = []
   #refreshedAtMs: Millis = -Infinity
   #shownRevocations = 0
@@ -387,11 +386,11 @@ export class MemberProofs implements AsyncDisposable {
     if (answer.revocations.length > 0 && this.#proofs.revocationCount < answer.revocationCount) await this.#ask([])
   }
 
-  #request(peers: readonly PeerKey[]): Promise<ProofsAnswer> {
+  #request(peers: readonly PeerKey[]): Promise<ProofsReply> {
     const revocationsAfter = this.#proofs?.revocationCount ?? 0
     return this.#access
       .ask({ method: 'POST', path: '/v1/proofs', json: { peers, revocationsAfter } })
-      .then((response) => readAnswer(response.json()), unlessEarlier)
+      .then((response) => readProofs(response.json()), unlessEarlier)
   }
 
   #rootShown(root: PeerKey | null): void {
@@ -404,14 +403,14 @@ export class MemberProofs implements AsyncDisposable {
     }
   }
 
-  #take({ kind, bytes }: Pick<ProofRow, 'kind' | 'bytes'>): void {
+  #take({ kind, bytes }: ProofRow): void {
     const peers = this.#proofs!.add(kind, bytes)
     if (peers.length === 0) return
     const signature = toBase64url(bytes.subarray(-16)) // a stored statement is replaced only by itself
     this.#keep(`proof ${kind} ${peers[0]} ${signature}`, { kind: 'proof', proof: kind, peers, bytes })
   }
 
-  #takeRevocations({ revocations, revocationCount }: ProofsAnswer): void {
+  #takeRevocations({ revocations, revocationCount }: ProofsReply): void {
     const proofs = this.#proofs!
     let isForked = false
     for (const bytes of revocations) {
@@ -462,41 +461,5 @@ export class MemberProofs implements AsyncDisposable {
 
   #keep(key: string, record: ProofRecord): void {
     this.#store?.put(key, record)
-  }
-}
-
-interface ProofRow {
-  readonly kind: ProofKind
-  readonly bytes: Uint8Array
-}
-
-interface ProofsAnswer {
-  readonly root: PeerKey | null
-  readonly proofs: readonly ProofRow[]
-  readonly userStatements: readonly StatementRow[]
-  readonly revocations: readonly Uint8Array[]
-  readonly revocationCount: number
-}
-
-const NOTHING: ProofsAnswer = { root: null, proofs: [], userStatements: [], revocations: [], revocationCount: 0 }
-const KINDS: readonly string[] = ['certificate', 'endorsement', 'admission', 'device', 'removal', 'succession'] satisfies ProofKind[] // biome-ignore format: one thing
-
-/** A broker of an earlier version has no proofs. */
-function unlessEarlier(error: unknown): ProofsAnswer {
-  if (error instanceof SealpostError && error.code === 'not_found') return NOTHING
-  throw error
-}
-
-function readAnswer({ root, proofs, revocations, revocationCount }: Record<string, unknown>): ProofsAnswer {
-  const isRoot = root === null || isHex(root, 32)
-  if (!isRoot || !Array.isArray(proofs) || !Array.isArray(revocations) || !Number.isSafeInteger(revocationCount))
-    throw answerMalformed()
-  const rows = proofs.map(({ kind, statement }) => ({ kind: String(kind), bytes: bytesOf(statement) }))
-  return {
-    root: root as PeerKey | null,
-    proofs: rows.filter((row): row is ProofRow => KINDS.includes(row.kind)),
-    userStatements: rows.filter(isUserStatement),
-    revocations: revocations.map(bytesOf),
-    revocationCount: revocationCount as number,
   }
 }
