@@ -95,7 +95,7 @@ const passDays = (former: Place, days: number) =>
   )
 
 test('a named device certifies a successor, which takes over after seven days, and contacts follow it', async () => {
-  const { alice, bob, atLaptop, atBob, own } = await scene()
+  const { alice, bob, laptop, atLaptop, atBob, own } = await scene()
   const next = successorOf(alice)
   expect(await atLaptop.lostKey()).toMatchObject({ user: keyOf(alice), boxEpoch: 1, heirs: [{ label: 'laptop' }] })
   expect(await atLaptop.recover(next)).toMatchObject({ former: keyOf(alice), state: 'pending' })
@@ -131,6 +131,11 @@ test('a named device certifies a successor, which takes over after seven days, a
   await until('the earlier message is rejected', () => events.some(({ type }) => type === 'tamper'))
   await writer.send(keyOf(alice), 'to the former name')
   await until('it arrived', () => textsOf(heard).includes('to the former name'))
+  const atWriter = heardBy(writer)
+  await using device = await connect({ ...laptop, credit: 0 })
+  await device.send(keyOf(bob), 'from the device')
+  await until('it arrived', () => atWriter.length === 1)
+  expect(atWriter[0]).toMatchObject({ user: now.key, deviceLabel: 'laptop' })
 })
 
 describe('a thief of an heir', () => {

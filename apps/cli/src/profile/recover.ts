@@ -1,5 +1,6 @@
 /** `sealpost key heirs` names the devices that may certify a successor of your key; `sealpost key recover` does so on a device. */
 import { fingerprint, generateBoxKeys, ready } from '@sealpost/identity'
+import { SealpostError } from '@sealpost/sdk'
 import type { Heir, LostKey, Recoveries } from '@sealpost/sdk/recoveries'
 import { localSessions } from '@sealpost/sdk/sessions'
 import { OperatingError } from '@sealpost/std'
@@ -100,6 +101,35 @@ async function show({ output }: Shell, heirs: readonly Heir[]): Promise<void> {
         heirs.map(({ device, label }) => [escapeName(label), fingerprint(device)]),
       ),
   )
+}
+
+/**
+ * Rotates the identity key, and names the same heirs with the new key. A failure to name them is only a warning.
+ * @throws the errors of `rotate`
+ */
+export async function keepHeirs<T>(shell: Shell, rotate: () => Promise<T>): Promise<T> {
+  const heirs = await currentHeirs(shell)
+  const result = await rotate()
+  if (heirs.length === 0) return result
+  await shell.profile.readKeyFile() // another process may have rotated the key
+  try {
+    await using recoveries = await openProfileRecoveries(shell)
+    await recoveries.nameHeirs(heirs)
+  } catch (error) {
+    shell.output.warn(`your heirs are not named with the new key: ${(error as Error).message}`)
+  }
+  return result
+}
+
+/** Returns the heirs; none if the broker does not reply. */
+async function currentHeirs(shell: Shell): Promise<readonly Heir[]> {
+  try {
+    await using recoveries = await openProfileRecoveries(shell)
+    return await recoveries.heirs()
+  } catch (error) {
+    if (!(error instanceof SealpostError)) throw error
+    return []
+  }
 }
 
 /** Removes a device from the heirs of the profile's user, if it is one. Never throws. */

@@ -1,6 +1,13 @@
 /** Checks whether devices have certified new keys of this profile's user or of its contacts, and warns about them. */
 import { fingerprint } from '@sealpost/identity'
-import { type KeyRecovery, openRecoveries, type Recoveries, type RecoveryEvent } from '@sealpost/sdk/recoveries'
+import { type Peer, SealpostError } from '@sealpost/sdk'
+import {
+  applyRecoveries,
+  type KeyRecovery,
+  openRecoveries,
+  type Recoveries,
+  type RecoveryEvent,
+} from '@sealpost/sdk/recoveries'
 import { OperatingError, type PeerKey } from '@sealpost/std'
 import { escapeName, type Output } from '../output.ts'
 import type { Shell } from '../shell.ts'
@@ -80,13 +87,13 @@ const PATIENCE_MS = 5_000
 const GRACE_MS = 1_000
 
 /**
- * Checks now and once a day, if the last check of the profile is a day old, because each user has seven days to object. Returns a
- * function that ends the checks. Neither throws.
+ * Checks now and once a day, if the last check of the profile is a day old, because each user has seven days to object, and applies
+ * the recoveries that the profile follows to the peer. Returns a function that ends the checks. Neither throws.
  */
-export function watchRecoveries(shell: Shell): () => Promise<void> {
+export function watchRecoveries(shell: Shell, peer: Peer): () => Promise<void> {
   const ended = new AbortController()
-  let running = checkIfDue(shell, ended.signal)
-  const timer = setInterval(() => (running = checkIfDue(shell, ended.signal)), CHECK_EVERY_MS)
+  let running = checkIfDue(shell, peer, ended.signal)
+  const timer = setInterval(() => (running = checkIfDue(shell, peer, ended.signal)), CHECK_EVERY_MS)
   timer.unref()
   return async () => {
     clearInterval(timer)
@@ -96,16 +103,27 @@ export function watchRecoveries(shell: Shell): () => Promise<void> {
   }
 }
 
-async function checkIfDue(shell: Shell, signal: AbortSignal): Promise<void> {
-  try {
-    const last = await readJsonFile(shell.profile.recoveryCheckFile, isLastCheck)
-    if (last && Date.now() - last.atMs < CHECK_EVERY_MS) return
-    await using recoveries = await openProfileRecoveries(shell, PATIENCE_MS)
-    const isOver = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()))
-    await Promise.race([checkRecoveries(shell, recoveries), isOver])
-  } catch {
-    // Without a broker, or without a place to write to, the next command checks.
-  }
+/** Resolves when the check has ended, or the signal has fired. Without a broker, the next command checks. */
+async function checkIfDue(shell: Shell, peer: Peer, signal: AbortSignal): Promise<void> {
+  const isOver = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()))
+  const check = checkAndApply(shell, peer).catch((error) => {
+    if (!(error instanceof SealpostError || error instanceof OperatingError)) throw error
+  })
+  await Promise.race([check, isOver])
+}
+
+async function checkAndApply(shell: Shell, peer: Peer): Promise<void> {
+  const last = await readJsonFile(shell.profile.recoveryCheckFile, isLastCheck)
+  if (last && Date.now() - last.atMs < CHECK_EVERY_MS) return
+  await using recoveries = await openProfileRecoveries(shell, PATIENCE_MS)
+  await checkRecoveries(shell, recoveries)
+  applyRecoveries(peer, recoveries)
+}
+
+/** Reads the recoveries that the profile follows, to apply them to a peer before its first message arrives. */
+export async function readRecoveries(shell: Shell): Promise<Recoveries> {
+  await using recoveries = await openProfileRecoveries(shell)
+  return recoveries
 }
 
 /** Explains why a contact's pinned key is no longer a member's. @throws OperatingError `key_recovered` */

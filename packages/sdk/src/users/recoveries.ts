@@ -81,16 +81,25 @@ export async function openRecoveries(options: RecoveriesOptions): Promise<Recove
 }
 
 /**
- * From now on, the peer sends to the successor of a key that these recoveries follow, and its devices count as those of the
- * successor. Checks the given keys and the peer's own one, now and once a day. Returns a function that ends the checks.
+ * From now on, the peer sends to the successor of a key that these recoveries follow, as of the last check, and the devices of the
+ * former key count as those of the successor.
+ * @example applyRecoveries(peer, recoveries)
+ */
+export function applyRecoveries(peer: Peer, recoveries: Recoveries): void {
+  portsOf(peer).tell(({ users }) => {
+    for (const { former, successor } of recoveries.followed()) users.follow(former, successor)
+  })
+}
+
+/**
+ * Checks the given keys and the peer's own one, now and once a day, and applies the recoveries to the peer. Returns a function
+ * that ends the checks.
  * @example const stop = followRecoveries(peer, recoveries, () => [ben])
  */
 export function followRecoveries(peer: Peer, recoveries: Recoveries, keys: () => readonly PeerKey[]): () => void {
   const check = async () => {
     await recoveries.check([peer.key, ...keys()])
-    portsOf(peer).tell(({ users }) => {
-      for (const { former, successor } of recoveries.followed()) users.follow(former, successor)
-    })
+    applyRecoveries(peer, recoveries)
   }
   const attempt = () => void check().catch(() => undefined) // the next check tries again
   const timer = setInterval(attempt, CHECK_EVERY_MS)
