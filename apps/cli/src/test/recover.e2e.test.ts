@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { AS_ALICE, failureOf, jsonLinesOf, jsonOf, letIn, Machine, ownerUrl, startUp, type Up } from './cli.ts'
+import { AS_ALICE, failureOf, jsonLinesOf, jsonOf, Machine, ownerUrl, startUp, type Up } from './cli.ts'
 
 const WEEK_MS = 7 * 86_400_000
 
@@ -13,16 +13,16 @@ let up: Up
 beforeAll(async () => {
   machine = await Machine.make()
   up = await startUp(machine, AS_ALICE)
-  await letIn(machine, 'bob')
-  await letIn(machine, 'carol')
-  await letIn(machine, 'dan')
-  for (const label of ['laptop', 'phone']) {
-    const { invite } = jsonOf(await as('carol', 'device', 'add', label, '--json'))
-    jsonOf(await as(label, 'join', invite, '--json'))
-  }
+  const { invite } = jsonOf(await machine.run(['invite', 'create', '--uses', '3', '--json']))
+  await each(['bob', 'carol', 'dan'], async (name) => jsonOf(await as(name, 'join', invite, '--name', name, '--json')))
+  await each(['laptop', 'phone'], async (label) => {
+    const added = jsonOf(await as('carol', 'device', 'add', label, '--json'))
+    jsonOf(await as(label, 'join', added.invite, '--json'))
+  })
 })
 afterAll(() => machine[Symbol.asyncDispose]())
 
+const each = (names: readonly string[], act: (name: string) => Promise<unknown>) => Promise.all(names.map(act))
 const as = (profile: string, ...words: string[]) => machine.run([...words, '--profile', profile])
 
 /** Sets the clock of the database for all recoveries. */
@@ -83,12 +83,12 @@ test('a rotated key keeps the heirs, and a removed device is no heir', async () 
 })
 
 test('a device recovers the key of its user, and each contact compares the fingerprint again', async () => {
-  for (const name of ['bob', 'dan']) await as(name, 'send', 'carol', 'hello')
+  await each(['bob', 'dan'], (name) => as(name, 'send', 'carol', 'hello'))
   const print = jsonOf(await as('carol', 'key', 'fingerprint', '--json')).fingerprint
   expect((await as('bob', 'peers', '--verify', 'carol', print)).code).toBe(0)
   await rm(join(machine.folder, 'profiles/carol'), { recursive: true })
   const { key } = jsonOf(await as('phone', 'key', 'recover', 'carol', '--json'))
-  for (const name of ['bob', 'dan']) expect((await as(name, 'peers')).stderr).toContain('(recovery_pending)')
+  await each(['bob', 'dan'], async (name) => expect((await as(name, 'peers')).stderr).toContain('(recovery_pending)'))
   await passWeek()
   for (const name of ['bob', 'dan']) await passWeekFor(name)
   expect(jsonOf(await as('phone', 'key', 'recover', 'carol', '--json'))).toMatchObject({ state: 'done', key })
