@@ -198,19 +198,20 @@ export class RecoveryBook {
 
   #takeRecovery(recovery: Recovery, { bytes, isDone }: { bytes: Uint8Array; isDone: boolean }): void {
     const { former, successor, heirs, epoch } = recovery
-    const known = this.#recoveries.get(former)
-    if (known?.isFollowed || this.#rotated.has(former)) {
-      if (known?.recovery.successor !== successor) this.#reportFork(former, successor)
+    const earlier = this.#recoveries.get(former)
+    if (earlier?.isFollowed || this.#rotated.has(former)) {
+      if (earlier?.recovery.successor !== successor) this.#reportFork(former, successor)
       return
     }
     const named = this.#heirs.get(former)
     if (!named || named.statement.epoch < epoch) this.#takeHeirs(heirs)
     if (toHex(this.#heirs.get(former)!.bytes) !== toHex(heirs))
       return this.#reportOnce(`refused ${toHex(bytes)}`, { type: 'recovery_refused', former, successor })
+    const known = this.#recoveries.get(former) // newer heirs have cancelled an earlier one
     const isNew = known?.recovery.successor !== successor
     const now: Known = isNew
       ? { recovery, bytes, seenAtMs: this.#ports.nowMs(), isDone, isFollowed: false }
-      : { ...known, isDone: isDone || known.isDone }
+      : { ...known, isDone }
     if (isNew || now.isDone !== known.isDone) this.#set(now)
     if (successor === this.#ports.self) return this.#followOwn(now)
     if (!now.isDone && (isNew || former === this.#ports.self)) this.#report('recovery_pending', now)
