@@ -15,7 +15,7 @@ import { RecoveryBook, type RecoveryEvent, type StatementRow } from './recovery-
 
 const MESH = 'a0'.repeat(16) as MeshId
 const DAY_MS = 86_400_000
-const SEEDS = 80
+const SEEDS = 40
 const STEPS = 12
 
 const keysOf = (n: number) =>
