@@ -214,7 +214,7 @@ export class Recoveries implements AsyncDisposable {
    * Names the devices that may certify a successor of this peer's key, at most four, instead of those named before. A session
    * must not be an heir, because its keys are lost with this peer's. Cancels a pending recovery.
    * @throws SealpostError `device_unknown`, `stale_epoch` if another process names heirs at the same time
-   * @example await recoveries.nameHeirs([{ device: phone, label: 'phone' }])
+   * @example await recoveries.nameHeirs([{ device, label: 'phone' }])
    */
   async nameHeirs(heirs: readonly Heir[]): Promise<void> {
     for (let tries = 1; ; tries++) {
