@@ -24,6 +24,7 @@ import { openDriver } from './driver.ts'
 import { openHistory } from './history/start.ts'
 import { openApi } from './http/api.ts'
 import { discoveryOf } from './http/discovery.ts'
+import type { KeyHint } from './http/own-keys.ts'
 import { LogBackfill } from './mesh-log/backfill.ts'
 import { openPreparedSends, PreparedSignal } from './prepared/prepared-sends.ts'
 import { type AdmissionLimits, authorityWith } from './server/admission.ts'
@@ -100,7 +101,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
   const attachments = await openAttachments(config, { origin, log, metrics })
   const history = await openHistory(config, { databases, origin, authenticator, spaceHints, log, metrics })
   const api = openApi(
-    { driver, queue, db: databases.asking, authenticator, keys, attachments, ...history, log },
+    { driver, queue, db: databases.asking, authenticator, keys, settings: members.settings, keyChanged: keyChanges(driver), attachments, ...history, log }, // biome-ignore format: one thing
     apiOptionsOf(config, socketOptions, intakes),
   )
   const app = publicRoutes(http).route('/', api.app)
@@ -135,6 +136,12 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     await Promise.all(Object.values(databases).map((database) => database.close()))
   }
   return { url, adminUrl, stop: () => end(() => driver.shutdown()), leave: () => end(() => driver.dismiss()) }
+}
+
+/** Returns a function that makes every shard forget a key that a request over HTTP has changed. */
+const keyChanges = (driver: Driver) => (hint: KeyHint) => {
+  driver.step(() => driver.engine.hints.changed(hint))
+  driver.hint(hint)
 }
 
 const apiOptionsOf = (config: Config, socketOptions: ServerOptions, intakes: Intakes | null) => ({

@@ -86,15 +86,20 @@ export {
 } from './keys/key-binding.ts'
 export * from './keys/keys.ts'
 export {
+  type AdmissionSecret,
+  signAdmission,
+} from './members/admission.ts'
+export {
   CERTIFICATE_BYTES_MAX,
   certificateOf,
   type EndorsementTerms,
-  isRootedInvite,
   type MemberClaim,
   NO_REVOCATION,
   nameRoot,
+  nameRootForMany,
   type Revocation,
   type RootedInvite,
+  readAdmissionClaim,
   readAnyInvite,
   readCertificate,
   readEndorsement,
@@ -154,6 +159,17 @@ export {
   type Standing,
   type UnprovenReason,
 } from './members/membership-proofs.ts'
+export {
+  HEIRS_MAX,
+  type Heir,
+  type HeirStatement,
+  RECOVERY_BYTES_MAX,
+  type Recovery,
+  readHeirs,
+  readRecovery,
+  signHeirs,
+  signRecovery,
+} from './members/recovery.ts'
 export { verifyForSelf } from './platform-crypto.ts'
 export { hash256, ready } from './sodium.ts'
 export {

@@ -141,6 +141,8 @@ async function fill(db: Database, meshId: MeshId): Promise<void> {
       .unsafe(
         `insert into device (mesh_id, peer_no, person, invite_key, statement) values ('${meshId}', ${ann}, ${ben}, '\\x01', '\\x02');
          insert into former_identity (mesh_id, peer_key, peer_no, statement) values ('${meshId}', '\\x03', ${ann}, '\\x04');
+         insert into heir_statement values ('${meshId}', ${ann}, '\\x1d', 1, '\\x1e');
+         insert into key_recovery values ('${meshId}', '\\x1f', ${ann}, 1, '\\x20', '\\x21', '\\x22');
          insert into mesh_root (mesh_id, root_key) values ('${meshId}', '\\x18');
          insert into member_proof values ('${meshId}', '\\x19', 'certificate', '\\x1a', 5, '\\x1b');
          insert into member_revocation values ('${meshId}', 1, '\\x1c');

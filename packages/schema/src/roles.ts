@@ -29,6 +29,8 @@ const BROKER: Grants = {
   former_binding: 'select, insert, delete, update (peer_key)',
   device: 'select, insert, update (removal, removed_at, invite_key, statement)',
   former_identity: 'select, insert',
+  heir_statement: 'select, insert, update (user_key, epoch, statement)',
+  key_recovery: 'select, insert, update (epoch, heir_key, successor_key, statement, published_at)',
   pool: 'select, insert, update (epoch, members, statement)',
   peer_group: 'select, insert, update, delete',
   invite: 'select, insert, update',

@@ -9,6 +9,11 @@ export type HttpRefusalCode =
   | 'query_malformed'
   | 'chunk_malformed'
   | 'token_invalid'
+  | 'binding_refused'
+  | 'not_heir'
+  | 'device_unknown'
+  | 'recovery_cancelled'
+  | 'recovery_pending'
   | 'challenge_invalid'
   | 'not_found'
   | 'attachment_unknown'
@@ -75,6 +80,8 @@ export type HttpRefusalCode =
  * Codes of membership:
  * - `member_unproven`: in a mesh with a root, no certificate proves that this key belongs to a member.
  * - `root_missing`: the mesh has no root. An admin adopts one.
+ * - `key_recovered`: a device of the user has certified a new key. Compare fingerprints, and accept the key.
+ * - `recovery_unknown`: no recovery of this key is known, or none took effect.
  * - `root_differs`: the mesh has another root than the one that this peer has pinned, or is about to adopt.
  * - `export_malformed`: the file is not an export of a mesh's log.
  *
@@ -180,6 +187,8 @@ export type SdkCode =
   | 'root_missing'
   | 'root_differs'
   | 'export_malformed'
+  | 'key_recovered'
+  | 'recovery_unknown'
   | 'message_unknown'
   | 'too_many_confirmations'
   | 'message_rejected'

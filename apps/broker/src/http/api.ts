@@ -27,6 +27,7 @@ import { addPrekeys } from './mailbox/prekeys.ts'
 import * as routes from './mailbox/routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './mailbox/send.ts'
 import { SentMessages } from './mailbox/sent.ts'
+import { addOwnKeys, type OwnKeyParts } from './own-keys.ts'
 import { addProofs } from './proofs.ts'
 import { boundBody, type Env, type HttpApi, RequestLimits } from './route-parts.ts'
 import {
@@ -40,7 +41,7 @@ import {
   Tokens,
 } from './tokens.ts'
 
-interface Parts {
+interface Parts extends Pick<OwnKeyParts, 'settings' | 'keyChanged'> {
   readonly driver: Driver
   readonly queue: Queue
   readonly attachments: AttachmentParts
@@ -142,6 +143,7 @@ function apiRoutes(parts: ApiParts): HttpApi {
   addGroups(app, parts)
   addProofs(app, parts)
   addMeshLog(app, parts)
+  addOwnKeys(app, parts)
   addPrekeys(app, parts.db)
   addAttachments(app, parts.attachments)
   addSpaces(app, parts.spaces)

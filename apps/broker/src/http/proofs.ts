@@ -5,6 +5,7 @@ import {
   type MemberClaim,
   NO_REVOCATION,
   type Revocation,
+  readAdmissionClaim,
   readEndorsement,
   readRevocation,
   revocationHash,
@@ -18,6 +19,7 @@ import {
   findMeshRoot,
   findProofs,
   listRevocations,
+  putAdmission,
   putEndorsements,
   type StoredProof,
 } from '@sealpost/store'
@@ -57,7 +59,20 @@ export const findProofsRoute = createRoute({
         .object({
           root: hex(32).nullable().openapi({ description: 'null if the mesh has no root' }),
           proofs: z.array(
-            z.object({ kind: z.enum(['certificate', 'endorsement', 'device', 'removal', 'succession']), statement }),
+            z.object({
+              kind: z.enum([
+                'certificate',
+                'endorsement',
+                'admission',
+                'device',
+                'removal',
+                'succession',
+                'heirs',
+                'recovery',
+                'pending_recovery',
+              ]),
+              statement,
+            }),
           ),
           revocations: z.array(statement).openapi({ description: 'the next revocations, in their order' }),
           revocationCount: z.int(),
@@ -75,13 +90,15 @@ const NewProofsBody = z
     replaces: hex(32).optional(),
     endorsements: z.array(statement).max(ENDORSEMENTS_MAX).default([]),
     revocation: statement.optional(),
+    admission: statement.optional(),
   })
   .openapi('NewProofs')
 
 export const putProofsRoute = createRoute({
   method: 'put',
   path: '/v1/proofs',
-  summary: 'Adopt the root of the mesh, endorse members, or publish a revocation, as an admin',
+  summary:
+    'Adopt the root of the mesh, endorse members, or publish a revocation, as an admin; or prove your own admission',
   security,
   request: {
     body: body(NewProofsBody),
@@ -102,6 +119,7 @@ interface NewProofs {
   readonly replaces: PeerKey | null
   readonly endorsements: readonly (MemberClaim & { readonly bytes: Uint8Array })[]
   readonly revocation: (Revocation & { readonly bytes: Uint8Array }) | null
+  readonly admission: (MemberClaim & { readonly bytes: Uint8Array }) | null
 }
 
 export function addProofs(app: HttpApi, { db, authenticator }: Parts): void {
@@ -135,6 +153,9 @@ function readNewProofs(holder: TokenHolder, given: z.output<typeof NewProofsBody
   const revocationBytes = given.revocation === undefined ? null : bytesOf(given.revocation)
   const revocation = revocationBytes && readRevocation(revocationBytes)
   if (revocationBytes && (revocation?.meshId !== holder.meshId || revocation.issuer !== holder.peerKey)) return null
+  const admissionBytes = given.admission === undefined ? null : bytesOf(given.admission)
+  const admission = admissionBytes && readAdmissionClaim(admissionBytes)
+  if (admissionBytes && (admission?.meshId !== holder.meshId || admission.peerKey !== holder.peerKey)) return null
   const read = endorsements.flatMap(({ bytes, claim }) =>
     claim?.meshId === holder.meshId ? [{ ...claim, bytes }] : [],
   )
@@ -143,19 +164,21 @@ function readNewProofs(holder: TokenHolder, given: z.output<typeof NewProofsBody
   return {
     ...{ root, replaces: (given.replaces as PeerKey | undefined) ?? null, endorsements: read },
     revocation: revocation && revocationBytes ? { ...revocation, bytes: revocationBytes } : null,
+    admission: admission && admissionBytes ? { ...admission, bytes: admissionBytes } : null,
   }
 }
 
 /** Stores the root before the endorsements that it signed, so that an interrupted adoption can be repeated. */
 async function put(db: Database, holder: TokenHolder, proofs: NewProofs): Promise<HttpCode | null> {
   const { meshId } = holder
-  const { root, replaces, endorsements, revocation } = proofs
+  const { root, replaces, endorsements, revocation, admission } = proofs
   if (root !== null) {
     const stored = await adoptRoot(db, { meshId, root, replaces }, holder)
     if (stored !== root) return stored === null ? 'not_admin' : 'root_differs'
   }
   if (endorsements.length > 0 && !(await putEndorsements(db, meshId, { endorsements, requester: holder })))
     return 'not_admin'
+  if (admission) await putAdmission(db, meshId, admission)
   if (!revocation) return null
   const { number, previous } = revocation
   const [before] = await listRevocations(db, meshId, { after: number - 2, limit: 1 })

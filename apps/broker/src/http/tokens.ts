@@ -25,6 +25,7 @@ export const httpRefusals = {
   prekey_expired: { status: 400, meaning: 'the signed prekey has expired' },
   moment_in_future: { status: 400, meaning: 'the requested time is in the future' },
   version_unsupported: { status: 400, meaning: 'the protocol version is not one that the challenge offered' },
+  binding_refused: { status: 400, meaning: 'the key binding has expired, or this key has not signed it for this mesh' },
   token_invalid: { status: 401, meaning: 'the token is missing, unknown, expired or revoked' },
   challenge_invalid: { status: 401, meaning: 'the challenge is unknown, used or expired: request a new one' },
   auth_failed: { status: 401, meaning: 'unknown mesh, unknown key or bad signature' },
@@ -34,8 +35,10 @@ export const httpRefusals = {
     meaning:
       'this peer is not the owner that the statement names, or is neither an admin of the mesh nor the owner of the group',
   },
+  not_heir: { status: 403, meaning: 'this peer is not a device that the user has named as an heir' },
   not_admin: { status: 403, meaning: 'this peer is not an admin of the mesh' },
   not_found: { status: 404, meaning: 'no such path' },
+  device_unknown: { status: 404, meaning: 'a named key is not an enrolled device of this user' },
   attachment_unknown: { status: 404, meaning: 'no such attachment, or this peer is not allowed to access it' },
   recipient_unknown: {
     status: 404,
@@ -62,6 +65,12 @@ export const httpRefusals = {
     meaning: 'statements from before the log are still being added to it',
   },
   log_size_unknown: { status: 409, meaning: 'the log of the mesh is shorter than the requested size' },
+  recovery_cancelled: {
+    status: 409,
+    meaning: 'the user has rotated its key or named its heirs again, so this recovery can never take effect',
+  },
+  recovery_pending: { status: 409, meaning: 'another device of the user has published a recovery' },
+  key_taken: { status: 409, meaning: 'the new key belongs or belonged to a member' },
   root_differs: { status: 409, meaning: 'the mesh has a different root' },
   prekey_rolled_back: {
     status: 409,

@@ -4,12 +4,19 @@
  */
 import {
   bindBoxKey,
+  certificateOf,
   createInvite,
   generateBoxKeys,
   generateIdentity,
   generateSigningKeys,
   type Identity,
+  nameRootForMany,
+  readAnyInvite,
+  type SigningKeys,
+  signAdmission,
   signEndorsement,
+  signEnrolment,
+  type Transcript,
 } from '@sealpost/identity'
 import { connect, type MemberEntry } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
@@ -19,7 +26,7 @@ import { MemoryStore } from '@sealpost/sdk/memory-store'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { openState, type StateEvent, setSpace } from '@sealpost/sdk/state'
 import { usersOf } from '@sealpost/sdk/users'
-import type { PeerKey } from '@sealpost/std'
+import { type PeerKey, toHex } from '@sealpost/std'
 import { addMembers, listPeers } from '@sealpost/store'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { codeOf, keyOf } from './member.ts'
@@ -234,7 +241,77 @@ describe('a broker with a changed database', () => {
   })
 })
 
-test('the certificate of an invite that others can still use is not stored, so its members need an endorsement', async () => {
+test('members that join with one invite of several uses prove themselves, and the broker learns no secret of it', async () => {
+  const { world, ada, peer, members, root } = await scene()
+  const { meshId } = world
+  const terms = { meshId, url: ada.url as string, brokerKey: ada.brokerKey, usesMax: 3 }
+  const line = createInvite(ada.identity.signing, terms)
+  const invite = nameRootForMany(ada.identity.signing, line, { root: root.publicKey, revocations: 0 })
+  const [dave, erin] = [generateIdentity(), generateIdentity()]
+  expect(await join({ invite, identity: dave, name: 'dave' })).toMatchObject({ root: root.publicKey })
+  await join({ invite, identity: erin, name: 'erin' })
+  await join({ invite, identity: erin, name: 'erin' }) // repeated after a lost reply
+  expect(await standings({ peer, members })).toMatchObject({ dave: 'proven', erin: 'proven' })
+  // The broker has the invite, and the admissions of others, but not the secret of the line.
+  const ghost = await insertGhost(world)
+  await attack(
+    world,
+    `insert into member_proof select mesh_id, ${keyLiteral(keyOf(ghost))}, kind, issuer, at_ms, statement from member_proof
+     where mesh_id = MESH and peer_key = ${keyLiteral(dave.signing.publicKey)}`,
+  )
+  expect(await standings({ peer, members })).toMatchObject({ ghost: 'no_certificate' })
+  const stolen = readAnyInvite(invite).admission!
+  const other = { ...stolen, signing: generateSigningKeys() }
+  expect(() => signAdmission(ghost.identity.signing, other, { name: 'ghost', atMs: 1 })).toThrow()
+})
+
+test('an invite with one use certifies one key, even if the broker that has seen it signs another enrolment', async () => {
+  const { world, ada, ben, members } = await scene()
+  const ghost = await insertGhost(world)
+  const rows = await world.db.run((sql) =>
+    sql.unsafe<{ statement: Uint8Array }[]>(
+      `select statement from member_proof where mesh_id = '${world.meshId}' and peer_key = ${keyLiteral(keyOf(ben))}`,
+    ),
+  )
+  const invite = invitedBy(new Uint8Array(rows[0]!.statement))
+  const { signing } = ghost.identity
+  const transcript: Transcript = {
+    ...{
+      version: 1,
+      versionsOffered: [1],
+      authority: 'broker.example:443',
+      brokerKey: ada.brokerKey,
+      meshId: world.meshId,
+    },
+    ...{ peerKey: signing.publicKey, serverNonce: new Uint8Array(32), clientNonce: new Uint8Array(32) },
+    ...{ connectionId: new Uint8Array(16), issuedAtMs: Date.now(), capabilities: [] },
+  }
+  const signed = { invite, name: 'ghost', bindingSignature: new Uint8Array(64) }
+  const bytes = certificateOf({ ...signed, transcript, signature: signEnrolment(signing, transcript, signed) })
+  await attack(
+    world,
+    `insert into member_proof select mesh_id, ${keyLiteral(keyOf(ghost))}, kind, issuer, at_ms, '\\x${toHex(bytes)}' from member_proof
+     where mesh_id = MESH and peer_key = ${keyLiteral(keyOf(ben))}`,
+  )
+  expect(await members.unprovenAmong([keyOf(ben), keyOf(ghost)])).toEqual([keyOf(ghost)])
+})
+
+/** Returns the invite in a certificate. */
+const invitedBy = (certificate: Uint8Array): Uint8Array =>
+  certificate.slice(2, 2 + certificate[0]! * 256 + certificate[1]!)
+
+test('a device invite that names the root gives the device the root of its user', async () => {
+  const { ben, root, members } = await scene()
+  await using atBen = await connect(ben)
+  const options = { root: root.publicKey, revocations: members.revocationCount }
+  const invite = usersOf(atBen).inviteDevice('phone', options)
+  expect(invite).toMatch(/^sealpostdevice2:/)
+  expect(await joinAsDevice({ invite, identity: generateIdentity() })).toMatchObject({ label: 'phone', ...options })
+  const plain = await joinAsDevice({ invite: usersOf(atBen).inviteDevice('tablet'), identity: generateIdentity() })
+  expect(plain).not.toHaveProperty('root')
+})
+
+test('the certificate of an earlier invite that others can still use is not stored, so its members need an endorsement', async () => {
   const { world, ada, peer, members } = await scene()
   const { meshId } = world
   const terms = { meshId, url: ada.url as string, brokerKey: ada.brokerKey, usesMax: 2 }

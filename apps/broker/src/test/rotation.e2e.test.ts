@@ -2,10 +2,12 @@
 import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
-import { toHex } from '@sealpost/std'
+import { renewBinding } from '@sealpost/sdk/binding'
+import { HttpAccess } from '@sealpost/sdk/prekeys'
+import { toBase64url, toHex } from '@sealpost/std'
 import { addMembers } from '@sealpost/store'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
-import { keyOf } from './member.ts'
+import { codeOf, keyOf } from './member.ts'
 import { until } from './process.ts'
 import { WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
@@ -236,4 +238,31 @@ test("the key history of an unknown peer or of another mesh's member is empty", 
   client.send({ type: 'lookupHistory', ref: 1, peer: keyOf(elsewhere) })
   expect(await client.next('keyHistory')).toEqual({ type: 'keyHistory', ref: 1, bindings: [] })
   client.destroy()
+})
+
+test('a member that uses only HTTP extends its expired binding, and others can seal to it again', async () => {
+  const { alice } = await rolesOf()
+  const identity = generateIdentity()
+  await addMembers(world.db, world.meshId, [bindBoxKey(identity, world.meshId, Date.now() - 1)])
+  const bob = world.place(identity)
+  await using writer = await connect(alice)
+  expect(await codeOf(writer.send(keyOf(bob), 'too late'))).toBe('key_refused')
+  const untilMs = await renewBinding(bob)
+  expect(untilMs).toBeGreaterThan(Date.now() + 89 * 86_400_000)
+  expect(await renewBinding(bob)).toBe(untilMs) // nothing is due
+  await writer.send(keyOf(bob), 'in time')
+  const next = await rotate(bob)
+  expect(await codeOf(renewBinding(bob))).toBe('stale_epoch')
+  const access = new HttpAccess(next)
+  const { boxKey, signature, ...facts } = bindBoxKey(next.identity, world.meshId, 1)
+  const json = {
+    boxKey: toBase64url(boxKey),
+    boxEpoch: facts.boxEpoch,
+    notAfterMs: 1,
+    signature: toBase64url(signature),
+  }
+  expect(await codeOf(access.ask({ method: 'PUT', path: '/v1/binding', json }))).toBe('binding_refused')
+  await access.close()
+  const thief = { ...bob, identity: { ...next.identity, signing: generateIdentity().signing } }
+  expect(await codeOf(renewBinding(thief))).toBe('auth_failed')
 })

@@ -2,10 +2,12 @@
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import type { Device } from '@sealpost/sdk/users'
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
 import { escapeName } from '../output.ts'
 import { isPeerKey } from '../profile/contacts.ts'
+import { openProfileProofs } from '../profile/proofs.ts'
+import { dropHeir } from '../profile/recover.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
@@ -24,6 +26,7 @@ export function deviceCommand(run: RunAction): Command {
 interface AddOptions {
   readonly expires: number
   readonly qr: boolean
+  readonly line?: '1'
 }
 
 function addCommand(run: RunAction): Command {
@@ -31,6 +34,12 @@ function addCommand(run: RunAction): Command {
     .description('Create a code that enrols another machine as your device. The code works once.')
     .argument('<LABEL>', 'the label of the device, which other members see as NAME/LABEL')
     .addOption(durationOption('--expires <TIME>', 'how long the code is valid, such as 10m or 2h', '1h'))
+    .addOption(
+      new Option(
+        '--line <FORM>',
+        'the form of the code: 1 can be read by earlier versions; default: the code names the root of the mesh, if there is one',
+      ).choices(['1']),
+    )
     .option('--no-qr', 'do not print a QR code')
     .addHelpText(
       'after',
@@ -41,13 +50,21 @@ ${examples('sealpost device add phone', 'sealpost device add laptop --expires 10
     .action(run(add))
 }
 
-async function add(shell: Shell, { expires, qr }: AddOptions, label: string): Promise<void> {
+async function add(shell: Shell, { expires, qr, line }: AddOptions, label: string): Promise<void> {
   const { output } = shell
   const joinByMs = Date.now() + expires * 1000
-  const invite = await callPeer(shell, { method: 'inviteDevice', params: { label, joinByMs } })
+  const root = line === '1' ? {} : await knownRoot(shell)
+  const invite = await callPeer(shell, { method: 'inviteDevice', params: { label, joinByMs, ...root } })
   await output.result({ invite, label, joinByMs }, () => invite)
   if (qr && !output.isJson) output.show(renderUnicodeCompact(invite, { border: 2 }))
-  output.info('on the other machine: sealpost join sealpostdevice1:…')
+  output.info(`on the other machine: sealpost join ${invite.slice(0, 16)}…`)
+}
+
+/** Returns the root that this profile knows, for the device to pin. */
+async function knownRoot(shell: Shell): Promise<{ root?: PeerKey; revocations?: number }> {
+  await using proofs = await openProfileProofs(shell)
+  const { root, revocationCount: revocations } = proofs
+  return root === null ? {} : { root, revocations }
 }
 
 function listCommand(run: RunAction): Command {
@@ -84,6 +101,7 @@ function removeCommand(run: RunAction): Command {
 
 async function remove(shell: Shell, _options: object, word: string): Promise<void> {
   const device = await deviceNamed(shell, { person: null, word })
+  await dropHeir(shell, device)
   await callPeer(shell, { method: 'removeDevice', params: device })
   if (shell.output.isJson) await shell.output.result({ device, removed: true }, () => '')
   else shell.output.info(`removed the device ${escapeName(word)}`)

@@ -5,8 +5,8 @@ import {
   type Invite,
   isDeviceInvite,
   isDialable,
-  isRootedInvite,
   nameRoot,
+  nameRootForMany,
   type RootedInvite,
   readAnyInvite,
   readDeviceInvite,
@@ -40,7 +40,7 @@ interface CreateOptions {
   readonly role: 'member' | 'admin'
   readonly url?: string
   readonly qr: boolean
-  readonly line?: '1' | '2'
+  readonly line?: '1' | '2' | '3'
 }
 
 function createCommand(run: RunAction): Command {
@@ -55,8 +55,8 @@ function createCommand(run: RunAction): Command {
     .addOption(
       new Option(
         '--line <FORM>',
-        'the form of the invite: 1 can be read by earlier versions, 2 names the root of the mesh; default: 2 if the mesh has a root',
-      ).choices(['1', '2']),
+        'the form of the invite: 1 can be read by all earlier versions; 2 names the root of the mesh; with 3, those who join an invite of several uses need no endorsement; default in a mesh with a root: 3 with --uses above 1, otherwise 2',
+      ).choices(['1', '2', '3']),
     )
     .option('--no-qr', 'do not print a QR code')
     .addHelpText(
@@ -84,14 +84,14 @@ async function create(shell: Shell, options: CreateOptions): Promise<void> {
     usesMax: options.uses,
     role: options.role,
   })
-  const text = options.line === '1' ? plain : await withRoot(shell, plain, options.line === '2')
-  const { invite, root } = readAnyInvite(text)
+  const text = options.line === '1' ? plain : await withRoot(shell, plain, options)
+  const { invite, root, admission } = readAnyInvite(text)
   const qr = options.qr && !output.isJson && !output.isQuiet ? qrOf(text) : ''
   await output.result({ invite: text, ...factsOf(invite), root }, () => text)
   if (qr) output.show(qr)
   output.info(`admits ${uses(invite)} as ${invite.role} until ${timeOf(invite)}`)
   output.info(`to join:    sealpost join ${text.slice(0, 14)}…`)
-  if (root !== null && invite.usesMax > 1)
+  if (root !== null && invite.usesMax > 1 && admission === null)
     output.info(
       'to prove those who join with it:  sealpost root endorse NAME (an invite with one use needs no endorsement)',
     )
@@ -99,12 +99,14 @@ async function create(shell: Shell, options: CreateOptions): Promise<void> {
 }
 
 /** Names the root of the mesh in the invite, if this profile knows one. @throws OperatingError `root_missing` */
-async function withRoot(shell: Shell, text: string, isRequired: boolean): Promise<string> {
+async function withRoot(shell: Shell, text: string, { line, uses }: CreateOptions): Promise<string> {
   const { identity } = await shell.profile.readKeys()
   await using proofs = await openProfileProofs(shell)
   const { root, revocationCount: revocations } = proofs
-  if (root !== null) return nameRoot(identity.signing, text, { root, revocations })
-  if (isRequired) throw rootMissing()
+  const isForMany = line === undefined ? uses > 1 : line === '3'
+  const named = isForMany ? nameRootForMany : nameRoot
+  if (root !== null) return named(identity.signing, text, { root, revocations })
+  if (line !== undefined) throw rootMissing()
   return text
 }
 
@@ -113,7 +115,7 @@ function showCommand(run: RunAction): Command {
     .description(
       'Print the contents of an invite. The command does not contact the broker and does not use up the invite.',
     )
-    .argument('<INVITE>', 'the invite, which begins with sealpost1: or sealpost2:')
+    .argument('<INVITE>', 'the invite, which begins with sealpost1:, sealpost2: or sealpost3:')
     .addHelpText('after', examples('sealpost invite show sealpost1:…'))
     .action(run(show))
 }
@@ -142,7 +144,7 @@ async function revoke(shell: Shell, _options: object, word: string): Promise<voi
 
 /** Returns the id of an invite. @throws OperatingError `usage`, `invite_malformed` */
 function idOf(word: string): InviteId {
-  if (word.startsWith('sealpost1:') || isRootedInvite(word)) return readAnyInvite(word).invite.inviteId
+  if (/^sealpost[123]:/.test(word.trim())) return readAnyInvite(word).invite.inviteId
   throw new OperatingError('usage', 'Give the id of the invite (32 hex digits) or the whole invite.')
 }
 
@@ -150,7 +152,7 @@ function factsOf({ inviteId, meshId, url, brokerKey, issuer, role, usesMax, notA
   return { inviteId, meshId, url, brokerKey, issuer, role, usesMax, notAfterMs }
 }
 
-function describe({ invite, root }: Omit<RootedInvite, 'revocations'>, output: Output): string {
+function describe({ invite, root }: Pick<RootedInvite, 'invite' | 'root'>, output: Output): string {
   const remaining = invite.notAfterMs > Date.now() ? '' : output.paint.red(' (over)')
   return output.facts([
     ['id', invite.inviteId],

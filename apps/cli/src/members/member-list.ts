@@ -7,6 +7,7 @@ import { Command } from 'commander'
 import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName, type Output } from '../output.ts'
 import { Contacts, isPeerKey, isUsableName, keyChanged } from '../profile/contacts.ts'
+import { explainRecovered } from '../profile/recoveries.ts'
 import type { MemberListChange, MemberListFacts } from '../session/peer-calls.ts'
 import { callPeer, type PeerSession } from '../session/peer-session.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
@@ -67,11 +68,12 @@ async function resolveRecipients(shell: Shell, words: readonly string[]): Promis
   return keys
 }
 
-/** Explains an unknown recipient, if its name now belongs to another key. @throws OperatingError `key_changed` */
+/** Explains an unknown recipient, if its name now belongs to another key. @throws OperatingError `key_changed`, `key_recovered` */
 export async function explainUnknown(shell: Shell, word: string): Promise<void> {
   const contacts = await Contacts.read(shell.profile.contactsFile)
   const name = typedName(word)
   const pinned = contacts.keyOf(name)
+  if (pinned) await explainRecovered(shell, name, pinned)
   const offered = pinned && (await members(shell)).find((member) => member.name === name)?.peer
   if (pinned && offered && offered !== pinned)
     throw keyChanged(name, { pinned, offered, wasVerified: contacts.isVerified(pinned) })

@@ -7,6 +7,8 @@ import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
 import { Contacts, isUsableName } from '../profile/contacts.ts'
 import { type ShownStanding, standingsOf } from '../profile/proofs.ts'
+import { noticeRecoveries, openProfileRecoveries } from '../profile/recoveries.ts'
+import type { Directory } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { resolveRecipient, unknownMember } from './member-list.ts'
@@ -43,6 +45,14 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
   const contacts = await Contacts.read(shell.profile.contactsFile)
   if (accept !== undefined) return acceptKey(shell, { name: typedName(accept), members, contacts })
   if (verify !== undefined) return verifyKey(shell, { name: typedName(verify), members, contacts }, typed!)
+  await noticeRecoveries(shell)
+  return listPeers(shell, { members, online, contacts: await Contacts.read(shell.profile.contactsFile) })
+}
+
+async function listPeers(
+  shell: Shell,
+  { members, online, contacts }: Directory & { contacts: Contacts },
+): Promise<void> {
   const own = await shell.profile.readOwnKey()
   const standingOf = await standingsOf(shell, members)
   const present = new Map(online.map((entry) => [entry.peer, entry]))
@@ -109,9 +119,11 @@ interface Acceptance {
   readonly contacts: Contacts
 }
 
-async function acceptKey({ output }: Shell, { name, members, contacts }: Acceptance): Promise<void> {
+async function acceptKey(shell: Shell, { name, members, contacts }: Acceptance): Promise<void> {
+  const { output } = shell
   const { peer } = memberNamed(name, members)
   const former = contacts.keyOf(name)
+  if (former) await acceptRecovery(shell, { former, successor: peer })
   const wasVerified = former !== undefined && former !== peer && contacts.isVerified(former)
   await contacts.accept(name, peer)
   await output.result({ name, key: peer, former: former ?? null, wasVerified }, () =>
@@ -122,6 +134,16 @@ async function acceptKey({ output }: Shell, { name, members, contacts }: Accepta
     ]),
   )
   if (wasVerified) output.warn(`You verified the former key of ${escapeName(name)}. The new key is not verified yet.`)
+}
+
+/** Follows the recovery of a contact's key, if the broker lists its successor. */
+async function acceptRecovery(
+  shell: Shell,
+  { former, successor }: { former: PeerKey; successor: PeerKey },
+): Promise<void> {
+  await using recoveries = await openProfileRecoveries(shell)
+  await recoveries.check([former])
+  if (recoveries.find(former)?.successor === successor) recoveries.accept(former)
 }
 
 /** Marks a contact as verified. @throws OperatingError `usage`, `name_unknown`, `name_unusable`, `fingerprint_differs` */

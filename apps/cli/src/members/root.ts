@@ -1,5 +1,6 @@
 /** `sealpost root` shows, adopts and trusts the root of the mesh, and certifies and revokes members with signatures. */
-import { existsSync } from 'node:fs'
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { MemberEntry } from '@sealpost/sdk'
 import type { MemberProofs, MemberStanding } from '@sealpost/sdk/members'
@@ -110,7 +111,8 @@ async function adopt(shell: Shell, { yes, replace }: AdoptOptions): Promise<void
   const members = (await listed(shell)).filter(({ name }) => !name.includes('/')) // devices are proven by their users
   await using proofs = await openProfileProofs(shell)
   await proofs.check(members)
-  if (proofs.root !== null && !replace && !(await isOwnRoot(shell, proofs.root)))
+  const ownFile = proofs.root && (await findRootKeyFile(shell, proofs.root))
+  if (proofs.root !== null && !replace && ownFile === null)
     throw new OperatingError(
       'root_differs',
       'This mesh already has a root. Replace it with --replace only if its key was lost or stolen.',
@@ -120,7 +122,7 @@ async function adopt(shell: Shell, { yes, replace }: AdoptOptions): Promise<void
   if (!yes && process.stdin.isTTY && !(await typedYes('Are these the members of the mesh?', shell.signal)))
     throw new OperatingError('interrupted', 'Nothing was changed.')
   const former = proofs.root
-  const path = replace ? `${profile.rootKeyFile.replace(/\.json$/, '')}-${Date.now()}.json` : profile.rootKeyFile
+  const path = replace ? newRootKeyFile(profile.rootKeyFile) : (ownFile ?? profile.rootKeyFile)
   const root = await ensureRootKey(path)
   await proofs.adopt(root, members, replace && former ? former : undefined)
   await profile.writeMembership({ ...(await profile.readMembership()), root: root.publicKey })
@@ -135,10 +137,15 @@ async function adopt(shell: Shell, { yes, replace }: AdoptOptions): Promise<void
   )
 }
 
-/** Returns whether an interrupted adoption of this profile created the root. */
-async function isOwnRoot({ profile }: Shell, root: PeerKey): Promise<boolean> {
-  return existsSync(profile.rootKeyFile) && (await readRootKey(profile.rootKeyFile)).publicKey === root
+/** Returns the key file of a root that this profile created, maybe in an interrupted adoption; null if there is none. */
+async function findRootKeyFile({ profile }: Shell, root: PeerKey): Promise<string | null> {
+  const names = (await readdir(profile.folder)).filter((name) => /^root-key(-\d+)?\.json$/.test(name))
+  for (const path of names.map((name) => join(profile.folder, name)))
+    if ((await readRootKey(path)).publicKey === root) return path
+  return null
 }
+
+const newRootKeyFile = (path: string): string => `${path.replace(/\.json$/, '')}-${Date.now()}.json`
 
 async function trust(shell: Shell, _: object, text: string): Promise<void> {
   const print = readFingerprint(text)

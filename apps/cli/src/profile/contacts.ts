@@ -37,6 +37,11 @@ export class Contacts {
     return this.#keys.get(name)
   }
 
+  /** Returns the pinned names and their keys. */
+  entries(): [name: string, key: PeerKey][] {
+    return [...this.#keys]
+  }
+
   keyByFingerprint(print: string): PeerKey | undefined {
     return this.#keys.values().find((key) => fingerprint(key) === print)
   }

@@ -10,12 +10,15 @@ import { examples, type RunAction, type Shell } from '../shell.ts'
 import { backupCommand, restoreCommand } from './backup.ts'
 import { KEYCHAIN_OPTION } from './keychain.ts'
 import { protectCommand, unprotectCommand } from './protect.ts'
+import { heirsCommand, keepHeirs, recoverCommand } from './recover.ts'
 
 export function keyCommand(run: RunAction): Command {
   return new Command('key')
-    .description('Compare, rotate, back up and encrypt your keys')
+    .description('Compare, rotate, back up, recover and encrypt your keys')
     .addCommand(fingerprintCommand(run))
     .addCommand(rotateCommand(run))
+    .addCommand(heirsCommand(run))
+    .addCommand(recoverCommand(run))
     .addCommand(backupCommand(run))
     .addCommand(restoreCommand(run))
     .addCommand(protectCommand(run))
@@ -75,8 +78,8 @@ async function rotate(shell: Shell, { identity = false }: { identity?: boolean }
 }
 
 async function rotateIdentity(shell: Shell): Promise<void> {
-  const key = await callPeer(shell, { method: 'rotateIdentity', params: null }).catch((error) =>
-    retryWithNextKeys(shell, error),
+  const key = await keepHeirs(shell, () =>
+    callPeer(shell, { method: 'rotateIdentity', params: null }).catch((error) => retryWithNextKeys(shell, error)),
   )
   const print = fingerprint(key)
   await shell.output.result({ key, fingerprint: print }, () => shell.output.facts([['your key now', print]]))

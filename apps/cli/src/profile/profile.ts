@@ -8,6 +8,8 @@
  * - `state`: the SDK's store of shared state: keys and the newest revisions
  * - `box-keys`: the SDK's store of the newest box-key epochs of other peers
  * - `member-proofs`: the SDK's store of the mesh's root and of what proves its members
+ * - `recoveries`: the SDK's store of heirs, and of when new keys of contacts were first seen
+ * - `recovery-check.json`: when the profile last checked for such keys
  * - `root-key.json`: the root of the mesh, if this profile adopted it
  * - `left-groups.json`: groups that the member has left (`group-leaves.ts`)
  * - `schedules.json`: recurring messages (`schedules.ts`)
@@ -179,6 +181,12 @@ export class Profile {
   }
   get proofsFile(): string {
     return join(this.folder, 'member-proofs')
+  }
+  get recoveriesFile(): string {
+    return join(this.folder, 'recoveries')
+  }
+  get recoveryCheckFile(): string {
+    return join(this.folder, 'recovery-check.json')
   }
   get rootKeyFile(): string {
     return join(this.folder, 'root-key.json')

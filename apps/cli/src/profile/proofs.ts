@@ -16,18 +16,21 @@ import { OperatingError } from '@sealpost/std'
 import { escapeName } from '../output.ts'
 import type { Shell } from '../shell.ts'
 import { SharedStore } from './contacts.ts'
+import { openProfileRecoveries } from './recoveries.ts'
 
 /**
  * Opens the proofs, which commands of the profile share. Sends no request. Events become warnings.
  * @throws OperatingError `profile_missing`, `not_joined`, and the errors of the store
  */
-export async function openProfileProofs({ profile, output }: Shell): Promise<MemberProofs> {
+export async function openProfileProofs(shell: Shell): Promise<MemberProofs> {
+  const { profile, output } = shell
   const { identity, formerKeys } = await profile.readKeys()
   const { brokerKey, meshId, root, revocations } = await profile.readMembership()
   return openMemberProofs({
     ...{ url: await profile.readUrls(), brokerKey, meshId, identity, root, revocations },
     ...(formerKeys && { formerKeys }),
     store: new SharedStore(profile.proofsFile),
+    recoveries: await openProfileRecoveries(shell),
     onEvent: (event) => output.warn(warningOf(event)),
   })
 }
@@ -92,6 +95,7 @@ const REASONS: Readonly<Record<string, string>> = {
   name_differs: 'its certificate contains another name',
   role_differs: 'its certificate contains another role',
   revocations_missing: 'the broker withholds revocations',
+  key_recovered: 'a device has certified its key, which you have not accepted',
 }
 
 export const reasonText = (reason: string): string => REASONS[reason] ?? reason

@@ -2,6 +2,7 @@
 import { fingerprint } from '@sealpost/identity'
 import { AVAILABILITIES } from '@sealpost/protocol'
 import { type Availability, type PeerKey, SealpostError, validateStatus } from '@sealpost/sdk'
+import type { KeyRecovery } from '@sealpost/sdk/recoveries'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
 import { checkBroker } from '../broker/broker-supervisor.ts'
@@ -13,6 +14,7 @@ import { callSessionDaemon, isDaemonGone, startSessionDaemon } from '../session/
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import type { SavedStatus } from './profile.ts'
 import { openProfileProofs, standingsOf } from './proofs.ts'
+import { noticeRecoveries } from './recoveries.ts'
 
 export function statusCommand(run: RunAction): Command {
   return new Command('status')
@@ -106,24 +108,31 @@ async function show(shell: Shell): Promise<void> {
     'failure' in session
       ? { connected: false, reason: session.failure.code ?? 'internal' }
       : { connected: true, ...session }
+  const recovery = 'failure' in session ? null : await noticeRecoveries(shell)
   const proof = await ownProof(shell, { key, isLive: !('failure' in session) })
   const says = (await profile.readStatus()) ?? { availability: 'idle', summary: '' }
-  await output.result({ profile: profile.name, name, key, meshId, url, says, broker, ...proof, ...connection }, () =>
-    output.facts([
-      ['profile', `${profile.name} (${profile.folder})`],
-      ['name', escapeName(name) || 'none'],
-      ['says', [says.availability, says.summary].filter(Boolean).join(': ')],
-      ['key', key],
-      ['fingerprint', fingerprint(key)],
-      ['mesh', meshId],
-      ['root', proof.root === null ? 'none' : fingerprint(proof.root)],
-      ['membership', standingText(proof.membership)],
-      ['broker', `${escapeName(url)}  ${broker.ready ? 'ready' : broker.live ? 'not ready' : 'does not respond'}`],
-      ['session', 'failure' in session ? session.failure.message : sessionOf(session)],
-    ]),
+  await output.result(
+    { profile: profile.name, name, key, meshId, url, says, broker, ...proof, recovery, ...connection },
+    () =>
+      output.facts([
+        ['profile', `${profile.name} (${profile.folder})`],
+        ['name', escapeName(name) || 'none'],
+        ['says', [says.availability, says.summary].filter(Boolean).join(': ')],
+        ['key', key],
+        ['fingerprint', fingerprint(key)],
+        ['mesh', meshId],
+        ['root', proof.root === null ? 'none' : fingerprint(proof.root)],
+        ['membership', standingText(proof.membership)],
+        ...(recovery === null ? [] : [['recovery', recoveryText(recovery)] as const]),
+        ['broker', `${escapeName(url)}  ${broker.ready ? 'ready' : broker.live ? 'not ready' : 'does not respond'}`],
+        ['session', 'failure' in session ? session.failure.message : sessionOf(session)],
+      ]),
   )
   if ('failure' in session) throw session.failure
 }
+
+const recoveryText = ({ label, successor, state }: KeyRecovery): string =>
+  `${state}: ${fingerprint(successor)}, certified by your device ${escapeName(label)}`
 
 /** Returns the root that this profile knows, and whether it proves the profile's own membership. */
 async function ownProof(shell: Shell, { key, isLive }: { key: PeerKey; isLive: boolean }) {

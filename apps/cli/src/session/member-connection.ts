@@ -17,6 +17,7 @@ import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { guardMembers, type MemberProofs } from '@sealpost/sdk/members'
 import { poolsOf } from '@sealpost/sdk/pools'
+import { applyRecoveries, type Recoveries } from '@sealpost/sdk/recoveries'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { HostEnd, SessionMember } from '@sealpost/sdk/sessions'
 import { OperatingError } from '@sealpost/std'
@@ -25,6 +26,7 @@ import { peerEventReporter } from '../messages/incoming-message.ts'
 import { type Contacts, openProfileKeyEpochs } from '../profile/contacts.ts'
 import type { Membership, Profile, ProfileKeys } from '../profile/profile.ts'
 import { openProfileProofs } from '../profile/proofs.ts'
+import { readRecoveries, watchRecoveries } from '../profile/recoveries.ts'
 import { TickStore } from '../schedule/tick-store.ts'
 import type { Shell } from '../shell.ts'
 import { meshPlaceOf, withStateAt } from '../state/open-state.ts'
@@ -71,6 +73,7 @@ export async function openMemberConnection(
     if (warning) shell.output.warn(warning.message)
     const { url, brokerKey, meshId } = place.membership
     const keyEpochs = await openProfileKeyEpochs(shell.profile, keys, meshId)
+    const recoveries = await readRecoveries(shell)
     const store = new TickStore(await openFileStore(join(shell.profile.folder, 'messages')))
     const online = Promise.withResolvers<Durability>()
     const distrusted = Promise.withResolvers<never>()
@@ -90,9 +93,11 @@ export async function openMemberConnection(
       ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     }
     const peer = await openPeer({ url: urls, brokerKey, meshId, ...terms })
+    applyRecoveries(peer, recoveries)
     const confirmations = beginLogs(peer) // first, because a report can arrive during each wait
     const proofs = await openProfileProofs(shell)
     guardMembers(peer, proofs)
+    const endWatch = watchRecoveries(shell, peer)
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)
     const seats = seatsOf(peer)
@@ -107,7 +112,8 @@ export async function openMemberConnection(
       calls,
       failed: failureOf(peer),
       distrusted: distrusted.promise,
-      [Symbol.asyncDispose]: () => end({ daemon, peer, keyEpochs, proofs, seats, confirmations }),
+      [Symbol.asyncDispose]: () =>
+        endWatch().then(() => end({ daemon, peer, keyEpochs, proofs, seats, confirmations })),
     }
   } catch (error) {
     await daemon.release()
@@ -154,6 +160,7 @@ export class SessionHost {
   #ticks: TickStore | null = null
   #confirmations: Confirmations | null = null
   #proofs: MemberProofs | null = null
+  #recoveries: Recoveries | null = null
   /** By identity, because a rotation changes the owner of the store. */
   readonly #keyEpochs = new Map<PeerKey, StoredKeyEpochs>()
 
@@ -163,8 +170,10 @@ export class SessionHost {
 
   /** Reads the keys, which another process may have rotated since. */
   async readMember(): Promise<SessionMember> {
-    const { profile } = this.#parts.shell
+    const { shell } = this.#parts
+    const { profile } = shell
     await profile.readKeyFile()
+    this.#recoveries = await readRecoveries(shell)
     const keys = await profile.readKeys()
     const { identity, formerBoxKeys, formerKeys = [] } = keys
     return { identity, formerBoxKeys, formerKeys, keyEpochs: await this.#epochsOf(keys) }
@@ -190,6 +199,7 @@ export class SessionHost {
 
   async begin(peer: Peer): Promise<HostEnd> {
     const { shell, setStatus } = this.#parts
+    if (this.#recoveries) applyRecoveries(peer, this.#recoveries)
     const confirmations = beginLogs(peer)
     this.#confirmations = confirmations
     this.#proofs ??= await openProfileProofs(shell)
@@ -198,7 +208,8 @@ export class SessionHost {
     const seats = seatsOf(peer)
     const parts = { seats, ticks: this.#ticks!, online: this.#online.promise, setStatus }
     daemon.serve(memberCallsOf(shell, peer, parts))
-    return () => endCalls({ daemon, seats, peer, confirmations })
+    const endWatch = watchRecoveries(shell, peer)
+    return () => endWatch().then(() => endCalls({ daemon, seats, peer, confirmations }))
   }
 
   /** Another process uses the member's key in a way that this one can't join, or its connection was refused. */

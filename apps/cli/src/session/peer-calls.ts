@@ -229,6 +229,8 @@ const WATCHED_FOR_MS = 10_000
 interface DeviceInviteParams {
   readonly label: string
   readonly joinByMs: number
+  readonly root?: PeerKey
+  readonly revocations?: number
 }
 
 interface DeviceCalls {
@@ -247,7 +249,7 @@ interface DeviceCalls {
 function deviceCallsOf(peer: Peer): DeviceCalls {
   const users = usersOf(peer)
   return {
-    inviteDevice: async ({ label, joinByMs }) => users.inviteDevice(label, { joinByMs }),
+    inviteDevice: async ({ label, ...options }) => users.inviteDevice(label, options),
     owners: (peers) => users.owners(peers),
     devices: (person) => users.devices(person ?? undefined),
     removeDevice: async (device) => {

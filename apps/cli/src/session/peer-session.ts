@@ -7,6 +7,7 @@ import { basename } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Identity } from '@sealpost/identity'
 import { type Message, type Peer, SealpostError, type Status } from '@sealpost/sdk'
+import { applyRecoveries } from '@sealpost/sdk/recoveries'
 import {
   forgetSession,
   type LocalSession,
@@ -19,6 +20,7 @@ import { isChosenName, type Millis, OperatingError } from '@sealpost/std'
 import { peerEventReporter } from '../messages/incoming-message.ts'
 import { Contacts } from '../profile/contacts.ts'
 import type { Membership } from '../profile/profile.ts'
+import { readRecoveries } from '../profile/recoveries.ts'
 import { abortable, type Shell } from '../shell.ts'
 import {
   beginLogs,
@@ -83,6 +85,7 @@ export async function openSession(shell: Shell, options: PeerSessionOptions = {}
   const opened = Promise.withResolvers<MemberSession>()
   const setStatus = (status: Status) => void opened.promise.then((session) => session.setStatus(status))
   const host = new SessionHost({ shell, news, setStatus })
+  const recoveries = await readRecoveries(shell)
   const session = await openWhenEnrolled(shell, options, {
     ...(await sessionPlaceOf(shell)),
     member: { identity, ...(formerKeys && { formerKeys }) },
@@ -98,6 +101,7 @@ export async function openSession(shell: Shell, options: PeerSessionOptions = {}
     },
   })
   const confirmations = beginLogs(session.peer)
+  applyRecoveries(session.peer, recoveries)
   opened.resolve(session)
   const watcher = await followStatus(shell, session)
   return {

@@ -6,7 +6,7 @@ import { openDatabase } from '@sealpost/pg'
 import type { MeshId } from '@sealpost/std'
 import { addMembers } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { AS_ALICE, jsonOf, Machine, ownerUrl, startUp, type Up } from './cli.ts'
+import { AS_ALICE, failureOf, jsonOf, letIn, Machine, ownerUrl, startUp, type Up } from './cli.ts'
 
 let machine: Machine
 let up: Up
@@ -17,6 +17,8 @@ beforeAll(async () => {
 afterAll(() => machine[Symbol.asyncDispose]())
 
 const as = (profile: string, ...words: string[]) => machine.run([...words, '--profile', profile])
+
+const EXAMPLE = 'NV2N-HQ7V-NFSH-5GNN-1A9Q-EFPN-TNHK-X3ET'
 
 const linesOf = (stdout: string) =>
   stdout
@@ -93,7 +95,7 @@ test('a signed revocation outlives the row that an operator changes', async () =
 
 test.each([
   [['root', 'adopt'], 5, 'root_differs'],
-  [['root', 'trust', 'NV2N-HQ7V-NFSH-5GNN-1A9Q-EFPN-TNHK-X3ET'], 4, 'fingerprint_differs'],
+  [['root', 'trust', EXAMPLE], 4, 'fingerprint_differs'],
   [['root', 'trust', 'NV2N'], 2, 'usage'],
   [['root', 'endorse', 'nobody'], 3, 'name_unknown'],
   [['invite', 'show', 'sealpost2:AAAA'], 2, 'invite_malformed'],
@@ -127,4 +129,50 @@ test('a mesh without a root adopts one by one command', async () => {
   expect(linesOf(after.stdout).map(({ membership: standing }) => standing)).toEqual(['proven', 'proven'])
   expect((await other.run(['root', 'adopt', '--yes', '--json'])).code).toBe(0) // repeating an adoption is harmless
   expect((await other.run(['root', 'trust', adopted.fingerprint, '--profile', 'bob'])).code).toBe(0)
+})
+
+test('an admin replaces a root, members trust it by its fingerprint, and invites of every form name it', async () => {
+  await using other = await Machine.make()
+  const { facts } = await startUp(other, AS_ALICE)
+  await letIn(other, 'bob')
+  const atBob = (...words: string[]) => other.run([...words, '--profile', 'bob'])
+  const seenByBob = async () => {
+    const { stdout, stderr } = await atBob('peers', '--json')
+    return { stderr, standings: linesOf(stdout).map(({ membership }) => membership) }
+  }
+  expect(failureOf(await atBob('root', 'adopt', '--replace', '--yes', '--json'))).toEqual([4, 'not_admin'])
+  const replaced = jsonOf(await other.run(['root', 'adopt', '--replace', '--yes', '--json']))
+  expect(replaced.root).not.toBe(facts.root)
+  expect(replaced).toMatchObject({
+    members: 2,
+    keyFile: expect.stringMatching(/profiles\/default\/root-key-\d+\.json$/),
+  })
+  expect(jsonOf(await other.run(['root', 'show', '--json']))).toMatchObject({ root: replaced.root, unproven: [] })
+  // Repeating an interrupted adoption continues with the same root.
+  expect(jsonOf(await other.run(['root', 'adopt', '--yes', '--json']))).toMatchObject({ root: replaced.root })
+
+  const before = await seenByBob()
+  expect(before.standings).toEqual(['proven', 'proven']) // by the former root, which bob has pinned
+  expect(before.stderr).toContain('(root_differs)')
+  expect(failureOf(await atBob('root', 'trust', EXAMPLE, '--json'))).toEqual([4, 'fingerprint_differs'])
+  expect(jsonOf(await atBob('root', 'trust', replaced.fingerprint, '--json'))).toEqual({
+    root: replaced.root,
+    trusted: true,
+  })
+  expect(await seenByBob()).toEqual({ stderr: '', standings: ['proven', 'proven'] })
+  expect(jsonOf(await atBob('status', '--json'))).toMatchObject({ root: replaced.root, membership: 'proven' })
+
+  const forTwo = (await other.run(['invite', 'create', '--quiet', '--uses', '2'])).stdout.trim()
+  expect(forTwo).toMatch(/^sealpost3:/)
+  const joining = ['dave', 'erin'].map((name) =>
+    other.run(['join', forTwo, '--name', name, '--profile', name, '--json']),
+  )
+  for (const joined of await Promise.all(joining)) expect(jsonOf(joined)).toMatchObject({ root: replaced.root })
+  expect((await seenByBob()).standings).toEqual(Array.from({ length: 4 }, () => 'proven'))
+  const { invite: code } = jsonOf(await atBob('device', 'add', 'phone', '--json'))
+  expect(code).toMatch(/^sealpostdevice2:/)
+  expect(jsonOf(await other.run(['join', code, '--profile', 'phone', '--json']))).toMatchObject({ root: replaced.root })
+  expect((await other.run(['status', '--profile', 'phone'])).stderr).toBe('')
+  const { invite: earlier } = jsonOf(await atBob('device', 'add', 'tablet', '--line', '1', '--json'))
+  expect(earlier).toMatch(/^sealpostdevice1:/)
 })

@@ -54,8 +54,12 @@ export class Hints {
     this.context.flush()
   }
 
-  changed(hint: HintOf<'staleSpace'>): void {
-    this.forget(this.context.meshes.find(hint.meshId), hint)
+  /** Call when a request over HTTP has changed a space or a key. */
+  changed(hint: HintOf<'staleSpace'> | HintOf<'staleKey'> | HintOf<'revoked'>): void {
+    if (hint.type === 'revoked') this.doubt(hint)
+    else this.forget(this.context.meshes.find(hint.meshId), hint)
+    this.parts.validity.flush()
+    this.context.flush()
   }
 
   /** Call when a delivery may wait for this peer or pool. */

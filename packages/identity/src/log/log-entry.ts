@@ -1,14 +1,16 @@
 /**
  * Defines the entries of a mesh's log: a byte for the kind of the statement, then the statement. The numbers are also in
- * `packages/schema/migrations/0006_transparent_log.sql`.
+ * `packages/schema/migrations/0007_transparent_log.sql`.
  */
 import { fromHex, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, FieldReader, lengthPrefixed, u32, u64 } from '../byte-fields.ts'
 import { checkKeyBinding, type KeyBinding, readIdentityRotation } from '../keys/key-binding.ts'
 import { SIGNATURE_BYTES } from '../keys/keys.ts'
+import { readAdmission } from '../members/admission.ts'
 import { readCertificate, readEndorsement, readRevocation } from '../members/certificate.ts'
 import { readDevice, readRemoval } from '../members/enrolment.ts'
 import { readGroup, readPool } from '../members/group.ts'
+import { readHeirs, readRecovery } from '../members/recovery.ts'
 import { leafHash } from './merkle-tree.ts'
 
 export const ENTRY_KINDS = {
@@ -22,6 +24,9 @@ export const ENTRY_KINDS = {
   endorsement: 8,
   revocation: 9,
   root: 10,
+  admission: 11,
+  heirs: 12,
+  recovery: 13,
 } as const
 
 export type EntryKind = keyof typeof ENTRY_KINDS
@@ -84,6 +89,9 @@ const READERS: Readonly<Record<Exclude<EntryKind, 'root'>, (bytes: Uint8Array) =
     certificate: readCertificate,
     endorsement: readEndorsement,
     revocation: readRevocation,
+    admission: readAdmission,
+    heirs: readHeirs,
+    recovery: readRecovery,
   }
 
 /** Returns whether the statement is one of this mesh, and has every signature that its kind needs. Never throws. */

@@ -19,8 +19,10 @@ import {
   signDevice,
   signEndorsement,
   signEnrolment,
+  signHeirs,
   signIdentityRotation,
   signingKeysFromSeed,
+  signRecovery,
   signRemoval,
   signRevocation,
   signVoucher,
@@ -86,7 +88,7 @@ describe('statements', () => {
     const { ada, ben, byAda } = new World()
     expect(readCertificate(byAda)).toEqual({
       ...{ meshId: MESH, peerKey: ben.signing.publicKey, name: 'ben', role: 'member', issuer: ada.signing.publicKey },
-      ...{ atMs: NOW, kind: 'certificate' },
+      ...{ atMs: NOW, kind: 'certificate', inviteId: expect.stringMatching(/^[0-9a-f]{32}$/) },
     })
   })
 
@@ -135,7 +137,10 @@ describe('statements', () => {
     expect(toHex(signEndorsement(root!, frozen.endorsement))).toBe(frozen.endorsementBytes)
     expect(toHex(signRevocation(admin!, frozen.revocation))).toBe(frozen.revocationBytes)
     expect(nameRoot(admin!, frozen.invite, { root: root!.publicKey, revocations: 3 })).toBe(frozen.rootedInvite)
-    expect(readCertificate(fromHex(frozen.certificateBytes))).toEqual(frozen.certificate)
+    expect(readCertificate(fromHex(frozen.certificateBytes))).toEqual({
+      ...frozen.certificate,
+      inviteId: readInvite(frozen.invite).inviteId,
+    })
   })
 })
 
@@ -196,6 +201,29 @@ describe('chains', () => {
     expect(world.standing({ signing: device }, NOW + 6)).toBe('chain_broken')
     world.proofs.add('removal', signRemoval(world.ben.signing, { meshId: MESH, user, device: device.publicKey }))
     expect(world.standing({ signing: device })).toBe('revoked')
+  })
+
+  test('an invite certifies the first key that it was seen with', () => {
+    const world = new World()
+    const line = createInvite(world.ada.signing, { meshId: MESH, url: 'wss://broker.example', brokerKey: BROKER })
+    const { bytes } = readInvite(line)
+    world.proofs.add('certificate', certificateFor(bytes, world.eve, 'eve', MESH))
+    world.proofs.add('certificate', certificateFor(bytes, peerNumber(50), 'ghost', MESH))
+    expect([world.standing(world.eve), world.standing(peerNumber(50))]).toEqual(['eve, member', 'no_certificate'])
+  })
+
+  test('a recovered key is proven through its former key', () => {
+    const world = new World()
+    const [device, next] = [peerNumber(60).signing, peerNumber(61)]
+    const heirs = signHeirs(world.ben.signing, {
+      meshId: MESH,
+      epoch: 1,
+      heirs: [{ device: device.publicKey, label: 'x' }],
+    })
+    world.proofs.add('recovery', signRecovery({ heir: device, successor: next.signing }, { heirs, atMs: NOW }))
+    expect(world.standing(next)).toBe('ben, member')
+    world.revoke(world.ben)
+    expect(world.standing(next)).toBe('revoked')
   })
 
   test('a rotated identity key is proven through its former key', () => {

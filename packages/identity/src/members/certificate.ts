@@ -14,6 +14,7 @@ import {
   asciiName,
   assert,
   fromHex,
+  type InviteId,
   isHex,
   type MeshId,
   type Millis,
@@ -25,8 +26,16 @@ import {
 } from '@sealpost/std'
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32, u64, utf8 } from '../byte-fields.ts'
 import { readEnrolmentTranscript, type Transcript, transcriptBytes } from '../handshake/transcript.ts'
-import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
+import {
+  generateSigningKeys,
+  SIGNATURE_BYTES,
+  type SigningKeys,
+  sign,
+  signingKeysFromSeed,
+  verify,
+} from '../keys/keys.ts'
 import { hash256, sodium } from '../sodium.ts'
+import { type AdmissionSecret, readAdmission, readAdmissionGrant, signAdmissionGrant } from './admission.ts'
 import { type Invite, type InviteRole, parseInvite, readInvite } from './enrolment.ts'
 
 /** What a certificate or an endorsement claims. The chain of its issuer decides whether the claim is true. */
@@ -40,7 +49,9 @@ export interface MemberClaim {
   readonly issuer: PeerKey
   /** When the statement was signed, in ms since 1970: for an endorsement by its issuer's clock, otherwise by the broker's. */
   readonly atMs: Millis
-  readonly kind: 'certificate' | 'endorsement'
+  readonly kind: 'certificate' | 'endorsement' | 'admission'
+  /** The invite of a certificate, which only one member can use. */
+  readonly inviteId?: InviteId
 }
 
 export type EndorsementTerms = Pick<MemberClaim, 'meshId' | 'peerKey' | 'name' | 'role' | 'atMs'>
@@ -92,9 +103,9 @@ export function readCertificate(bytes: Uint8Array): MemberClaim | null {
   if (!invite || invite.meshId !== enrolment?.meshId) return null
   const signed = concatBytes([transcript!, ...[hash256(inviteBytes!), name!, binding!].map(lengthPrefixed)])
   if (!verify(enrolment.peerKey, signed, signature)) return null
-  const { meshId, role, issuer } = invite
+  const { meshId, role, issuer, inviteId } = invite
   const { peerKey, issuedAtMs: atMs } = enrolment
-  return { meshId, peerKey, name: normalized(asciiText(name!)), role, issuer, atMs, kind: 'certificate' }
+  return { meshId, peerKey, name: normalized(asciiText(name!)), role, issuer, atMs, inviteId, kind: 'certificate' }
 }
 
 /** @throws AssertionError unless the terms are valid */
@@ -153,6 +164,9 @@ export const revocationHash = (bytes: Uint8Array): string => toHex(hash256(bytes
 /**
  * An invite that names the root of the mesh. The line consists of `sealpost2:` and the base64url of lp(invite), lp(root), u32
  * revocations, and the issuer's signature over the context `sealpost-invite-root/1` and these fields.
+ *
+ * An invite of several uses is a line `sealpost3:`. Between the number of revocations and the signature, it contains lp(seed of the
+ * admission key) and lp(grant) (`admission.ts`). The context is `sealpost-invite-many/1`.
  */
 export interface RootedInvite {
   readonly invite: Invite
@@ -160,13 +174,24 @@ export interface RootedInvite {
   readonly root: PeerKey | null
   /** How many revocations the issuer knew. */
   readonly revocations: number
+  /** With what a new member proves its membership itself; null for an invite with one use. */
+  readonly admission: AdmissionSecret | null
 }
 
 const ROOTED_PREFIX = 'sealpost2:'
 const ROOTED = 'sealpost-invite-root/1'
+const MANY_PREFIX = 'sealpost3:'
+const MANY = 'sealpost-invite-many/1'
+const SEED_BYTES = 32
 const TEXT_MAX = 2048
 
-export const isRootedInvite = (text: string): boolean => text.trim().startsWith(ROOTED_PREFIX)
+const isRooted = (text: string): boolean => text.startsWith(ROOTED_PREFIX) || text.startsWith(MANY_PREFIX)
+
+/** Returns the claim of an admission. Returns null unless it is valid. Never throws. */
+export function readAdmissionClaim(bytes: Uint8Array): MemberClaim | null {
+  const admission = readAdmission(bytes)
+  return admission && { ...admission, name: normalized(admission.name), kind: 'admission' }
+}
 
 /** Adds the root to a line that `createInvite` returned for the same issuer. @throws OperatingError `invite_malformed` */
 export function nameRoot(
@@ -177,12 +202,34 @@ export function nameRoot(
   const { bytes, issuer: signer } = readInvite(line)
   assert(signer === issuer.publicKey, 'the issuer of an invite names the root')
   const fields = concatBytes([lengthPrefixed(bytes), lengthPrefixed(fromHex(root)), u32(revocations)])
-  return rootedText(concatBytes([fields, sign(issuer, concatBytes([context(ROOTED), fields]))]))
+  return rootedText(ROOTED_PREFIX, concatBytes([fields, sign(issuer, concatBytes([context(ROOTED), fields]))]))
+}
+
+/**
+ * Like `nameRoot`, for an invite of several uses: those who join with the line prove their membership themselves.
+ * @throws OperatingError `invite_malformed`
+ */
+export function nameRootForMany(
+  issuer: SigningKeys,
+  line: string,
+  {
+    root,
+    revocations,
+    admission = generateSigningKeys(),
+  }: { root: PeerKey; revocations: number; admission?: SigningKeys },
+): string {
+  const { bytes, issuer: signer, meshId, role } = readInvite(line)
+  assert(signer === issuer.publicKey, 'the issuer of an invite names the root')
+  const grant = signAdmissionGrant(issuer, { meshId, role, admissionKey: admission.publicKey })
+  const seed = admission.secretKey.subarray(0, SEED_BYTES)
+  const head = [lengthPrefixed(bytes), lengthPrefixed(fromHex(root)), u32(revocations)]
+  const fields = concatBytes([...head, lengthPrefixed(seed), lengthPrefixed(grant)])
+  return rootedText(MANY_PREFIX, concatBytes([fields, sign(issuer, concatBytes([context(MANY), fields]))]))
 }
 
 /** Reads an invite of either form, ignoring white space around it. @throws OperatingError `invite_malformed` */
 export function readAnyInvite(text: string): RootedInvite {
-  if (!isRootedInvite(text)) return { invite: readInvite(text), root: null, revocations: 0 }
+  if (!isRooted(text.trim())) return { invite: readInvite(text), root: null, revocations: 0, admission: null }
   const found = readRooted(text.trim())
   if (found) return found
   throw new OperatingError('invite_malformed', 'This is not an invite, or a part of it is missing or changed.')
@@ -190,27 +237,44 @@ export function readAnyInvite(text: string): RootedInvite {
 
 function readRooted(text: string): RootedInvite | null {
   if (text.length > TEXT_MAX) return null
+  const prefix = text.startsWith(MANY_PREFIX) ? MANY_PREFIX : ROOTED_PREFIX
   try {
-    const bytes = sodium.from_base64(text.slice(ROOTED_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
-    return rootedText(bytes) === text ? rootedOf(bytes) : null // an invite has only one valid spelling
+    const bytes = sodium.from_base64(text.slice(prefix.length), sodium.base64_variants.URLSAFE_NO_PADDING)
+    return rootedText(prefix, bytes) === text ? rootedOf(prefix, bytes) : null // an invite has only one valid spelling
   } catch {
     return null // not base64url; the library's message would quote the invite
   }
 }
 
-function rootedOf(bytes: Uint8Array): RootedInvite | null {
+function rootedOf(prefix: string, bytes: Uint8Array): RootedInvite | null {
   const reader = new FieldReader(bytes)
   const invite = parseInvite(reader.prefixed().slice())
   const root = toHex(reader.prefixed()) as PeerKey
   const revocations = reader.u32()
+  const isForMany = prefix === MANY_PREFIX
+  const [seed, grant] = isForMany ? [reader.prefixed(), reader.prefixed().slice()] : []
   const signature = reader.take(SIGNATURE_BYTES)
   if (!reader.isAtEnd || !invite || !isHex(root, 32)) return null
-  const signed = concatBytes([context(ROOTED), bytes.subarray(0, bytes.length - SIGNATURE_BYTES)])
-  return verify(invite.issuer, signed, signature) ? { invite, root, revocations } : null
+  const signed = concatBytes([context(isForMany ? MANY : ROOTED), bytes.subarray(0, bytes.length - SIGNATURE_BYTES)])
+  if (!verify(invite.issuer, signed, signature)) return null
+  const admission = seed && grant ? admissionOf(invite, { seed, grant }) : null
+  return isForMany && !admission ? null : { invite, root, revocations, admission }
 }
 
-const rootedText = (bytes: Uint8Array): string =>
-  ROOTED_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
+/** Returns null unless the grant is that of the invite, for the key of this seed. */
+function admissionOf(
+  { meshId, role, issuer }: Invite,
+  { seed, grant }: { seed: Uint8Array; grant: Uint8Array },
+): AdmissionSecret | null {
+  const granted = readAdmissionGrant(grant)
+  if (seed.length !== SEED_BYTES || granted?.meshId !== meshId) return null
+  const signing = signingKeysFromSeed(seed)
+  const isOfInvite = granted.role === role && granted.issuer === issuer && granted.admissionKey === signing.publicKey
+  return isOfInvite ? { grant, signing } : null
+}
+
+const rootedText = (prefix: string, bytes: Uint8Array): string =>
+  prefix + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
 
 function isEndorsement({ meshId, peerKey, name, role, atMs, issuer }: MemberClaim): boolean {
   const isClaim = isHex(meshId, 16) && isHex(peerKey, 32) && ROLES.includes(role) && isHex(issuer, 32)

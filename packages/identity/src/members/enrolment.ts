@@ -25,7 +25,7 @@ import {
   type PeerKey,
   toHex,
 } from '@sealpost/std'
-import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u64, utf8 } from '../byte-fields.ts'
+import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32, u64, utf8 } from '../byte-fields.ts'
 import { normalizeAuthority } from '../handshake/transcript.ts'
 import {
   generateSigningKeys,
@@ -337,6 +337,9 @@ function removalBytes({ meshId, user, device }: DeviceRemoval): Uint8Array {
  * The terms of a device invite, a line that a user gives to a new device. It contains the voucher, the secret of its
  * invite key, and the broker's address. The line consists of `sealpostdevice1:` and the base64url of lp(url), lp(broker
  * key), lp(voucher), lp(seed of the invite key).
+ *
+ * With a root, the line consists of `sealpostdevice2:` and the base64url of the same fields, lp(root), u32 revocations, and the
+ * user's signature over the context `sealpost-device-root/1` and these fields.
  */
 export interface DeviceInviteTerms {
   readonly meshId: MeshId
@@ -349,21 +352,30 @@ export interface DeviceInviteTerms {
   readonly joinByMs?: Millis
   /** When the voucher expires. Default: ten years from now. */
   readonly notAfterMs?: Millis
+  /** The root of the mesh, which the device pins. Earlier versions can't read such a line. Default: none. */
+  readonly root?: PeerKey | undefined
+  /** How many revocations the user knows. Default: 0. */
+  readonly revocations?: number | undefined
 }
 
 export interface DeviceInvite {
   readonly url: string
   readonly brokerKey: PeerKey
   readonly voucher: DeviceVoucher
+  /** Null for a line that names none. */
+  readonly root: PeerKey | null
+  readonly revocations: number
   statement(device: SigningKeys): Uint8Array
 }
 
 const DEVICE_PREFIX = 'sealpostdevice1:'
+const ROOTED_DEVICE_PREFIX = 'sealpostdevice2:'
+const ROOTED_DEVICE = 'sealpost-device-root/1'
 const SEED_BYTES = 32
 const JOIN_BY_DEFAULT_MS = 3_600_000
 const DEVICE_NOT_AFTER_DEFAULT_MS = 10 * 365 * 24 * 3_600_000
 
-export const isDeviceInvite = (text: string): boolean => text.trim().startsWith(DEVICE_PREFIX)
+export const isDeviceInvite = (text: string): boolean => /^sealpostdevice[12]:/.test(text.trim())
 
 /**
  * Creates an invite for one device. Anyone who reads it first can become that device.
@@ -381,7 +393,11 @@ export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms):
   const voucher = { meshId, user: user.publicKey, inviteKey: once.publicKey, label, joinByMs, notAfterMs }
   const seed = once.secretKey.subarray(0, SEED_BYTES)
   const parts = [utf8(url), fromHex(brokerKey), signVoucher(user, voucher), seed]
-  return deviceInviteText(concatBytes(parts.map(lengthPrefixed)))
+  const fields = concatBytes(parts.map(lengthPrefixed))
+  if (terms.root === undefined) return deviceInviteText(DEVICE_PREFIX, fields)
+  const rooted = concatBytes([fields, lengthPrefixed(fromHex(terms.root)), u32(terms.revocations ?? 0)])
+  const signature = sign(user, concatBytes([context(ROOTED_DEVICE), rooted]))
+  return deviceInviteText(ROOTED_DEVICE_PREFIX, concatBytes([rooted, signature]))
 }
 
 /**
@@ -396,28 +412,35 @@ export function readDeviceInvite(text: string): DeviceInvite {
 }
 
 function readDeviceText(text: string): DeviceInvite | null {
-  if (!text.startsWith(DEVICE_PREFIX) || text.length > TEXT_MAX) return null
+  if (!isDeviceInvite(text) || text.length > TEXT_MAX) return null
+  const prefix = text.startsWith(DEVICE_PREFIX) ? DEVICE_PREFIX : ROOTED_DEVICE_PREFIX
   try {
-    const bytes = sodium.from_base64(text.slice(DEVICE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
-    return deviceInviteText(bytes) === text ? deviceInviteOf(new FieldReader(bytes)) : null // an invite has only one valid spelling
+    const bytes = sodium.from_base64(text.slice(prefix.length), sodium.base64_variants.URLSAFE_NO_PADDING)
+    return deviceInviteText(prefix, bytes) === text ? deviceInviteOf(prefix, bytes) : null // an invite has only one valid spelling
   } catch {
     return null // not base64url; the library's message would quote the invite
   }
 }
 
-function deviceInviteOf(reader: FieldReader): DeviceInvite | null {
+function deviceInviteOf(prefix: string, bytes: Uint8Array): DeviceInvite | null {
+  const reader = new FieldReader(bytes)
   const url = String.fromCharCode(...reader.prefixed())
   const brokerKey = toHex(reader.prefixed()) as PeerKey
   const voucherBytes = reader.prefixed()
   const seed = reader.prefixed()
   const voucher = readVoucher(voucherBytes)
+  const isRooted = prefix === ROOTED_DEVICE_PREFIX
+  const [root, revocations] = isRooted ? [toHex(reader.prefixed()) as PeerKey, reader.u32()] : [null, 0]
+  const signature = isRooted ? reader.take(SIGNATURE_BYTES) : null
   if (!reader.isAtEnd || !voucher || seed.length !== SEED_BYTES || !isDialable(url) || !isHex(brokerKey, 32))
     return null
   const once = signingKeysFromSeed(seed)
   if (once.publicKey !== voucher.inviteKey) return null
-  return { url, brokerKey, voucher, statement: (device) => signDevice(device, once, voucherBytes) }
+  const signed = concatBytes([context(ROOTED_DEVICE), bytes.subarray(0, bytes.length - SIGNATURE_BYTES)])
+  if (signature && !(isHex(root, 32) && verify(voucher.user, signed, signature))) return null
+  return { url, brokerKey, voucher, root, revocations, statement: (device) => signDevice(device, once, voucherBytes) }
 }
 
-function deviceInviteText(bytes: Uint8Array): string {
-  return DEVICE_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
+function deviceInviteText(prefix: string, bytes: Uint8Array): string {
+  return prefix + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
 }

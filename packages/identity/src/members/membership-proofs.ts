@@ -2,20 +2,22 @@
  * Verifies who is a member of a mesh with a root, from signed statements in any order (docs/adr/0017). It trusts the root and
  * no source of statements: a missing one can make a member unproven, and none can make a stranger proven. Pure.
  */
-import type { MeshId, Millis, PeerKey } from '@sealpost/std'
-import { readIdentityRotation } from '../keys/key-binding.ts'
+import type { InviteId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import { type IdentityRotation, readIdentityRotation } from '../keys/key-binding.ts'
 import {
   type MemberClaim,
   NO_REVOCATION,
   type Revocation,
+  readAdmissionClaim,
   readCertificate,
   readEndorsement,
   readRevocation,
   revocationHash,
 } from './certificate.ts'
 import { type DeviceStatement, type InviteRole, readDevice, readRemoval } from './enrolment.ts'
+import { readRecovery } from './recovery.ts'
 
-export type ProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession'
+export type ProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession' | 'recovery' | 'admission'
 
 /**
  * `no_certificate`: no statement names the key. `chain_broken`: the issuer is not a proven admin, the voucher of a device has
@@ -49,6 +51,8 @@ export class MembershipProofs {
   readonly #root: PeerKey
   /** The claims about each key, the one that counts first. */
   readonly #claims = new Map<PeerKey, readonly MemberClaim[]>()
+  /** The only member that each invite has certified. */
+  readonly #invited = new Map<InviteId, PeerKey>()
   readonly #devices = new Map<PeerKey, DeviceStatement>()
   /** The former key of a key. */
   readonly #formers = new Map<PeerKey, PeerKey>()
@@ -75,19 +79,26 @@ export class MembershipProofs {
     return this.#hashes.at(-1) ?? NO_REVOCATION
   }
 
-  /** Adds a statement. Returns the keys that it is about; none if it is invalid or belongs to another mesh. */
+  /**
+   * Adds a statement. Returns the keys that it is about; none if it is invalid or belongs to another mesh. Add a recovery
+   * only once this peer follows it.
+   */
   add(kind: ProofKind, bytes: Uint8Array): readonly PeerKey[] {
     switch (kind) {
       case 'certificate':
         return this.#addClaim(readCertificate(bytes))
       case 'endorsement':
         return this.#addClaim(readEndorsement(bytes))
+      case 'admission':
+        return this.#addClaim(readAdmissionClaim(bytes))
       case 'device':
         return this.#addDevice(bytes)
       case 'removal':
         return this.#addRemoval(bytes)
       case 'succession':
-        return this.#addSuccession(bytes)
+        return this.#addSuccession(readIdentityRotation(bytes))
+      case 'recovery':
+        return this.#addSuccession(readRecovery(bytes))
     }
   }
 
@@ -129,10 +140,15 @@ export class MembershipProofs {
     return this.#isRevoked(peerKey, Infinity)
   }
 
-  /** The newest valid endorsement of a key counts; a certificate counts only without one. */
+  /**
+   * The newest valid endorsement of a key counts; a certificate or an admission counts only without one. An invite certifies
+   * the first key that it was seen with, because the broker has seen the invite, too.
+   */
   #addClaim(claim: MemberClaim | null): readonly PeerKey[] {
     if (claim?.meshId !== this.#meshId) return []
-    const { peerKey, issuer, kind } = claim
+    const { peerKey, issuer, kind, inviteId } = claim
+    if (inviteId && (this.#invited.get(inviteId) ?? peerKey) !== peerKey) return []
+    if (inviteId) this.#invited.set(inviteId, peerKey)
     const others = (this.#claims.get(peerKey) ?? []).filter((known) => known.issuer !== issuer || known.kind !== kind)
     const same = (this.#claims.get(peerKey) ?? []).find((known) => known.issuer === issuer && known.kind === kind)
     const all = [...others, same && same.atMs > claim.atMs ? same : claim].sort(newestFirst)
@@ -156,10 +172,9 @@ export class MembershipProofs {
   }
 
   /** The first successor of a key counts. */
-  #addSuccession(bytes: Uint8Array): readonly PeerKey[] {
-    const rotation = readIdentityRotation(bytes)
-    if (rotation?.meshId !== this.#meshId) return []
-    const { former, successor } = rotation
+  #addSuccession(succession: Pick<IdentityRotation, 'meshId' | 'former' | 'successor'> | null): readonly PeerKey[] {
+    if (succession?.meshId !== this.#meshId) return []
+    const { former, successor } = succession
     const isFirst = !this.#successors.has(former) && !this.#formers.has(successor)
     if (isFirst && !this.keysOf(former).includes(successor)) {
       this.#successors.set(former, successor)
@@ -246,6 +261,7 @@ function unproven(reason: UnprovenReason, wanted: readonly PeerKey[] = []) {
 }
 
 function newestFirst(a: MemberClaim, b: MemberClaim): number {
-  if (a.kind !== b.kind) return a.kind === 'endorsement' ? -1 : 1
+  if (a.kind !== b.kind && (a.kind === 'endorsement' || b.kind === 'endorsement'))
+    return a.kind === 'endorsement' ? -1 : 1
   return b.atMs - a.atMs
 }

@@ -1,5 +1,5 @@
 /**
- * Fuzzes the inputs of this package from a seed: invites, certificates, statements of groups and spaces, confirmations, entries,
+ * Fuzzes the inputs of this package from a seed: invites, certificates, heir statements, recoveries, statements of groups and spaces, confirmations, entries,
  * records, key bindings, envelopes, prepared sends, notes, key files and addresses. Half of the inputs have faults in
  * their bytes; the others have
  * validly signed or sealed faults, as a hostile member could create.
@@ -15,8 +15,10 @@ import { normalizeAuthority, signEnrolment, type Transcript } from '../handshake
 import { bindBoxKey, checkKeyBinding } from '../keys/key-binding.ts'
 import { isLocked, plainText, readText } from '../keys/key-file.ts'
 import { type Identity, SIGNATURE_BYTES, sign } from '../keys/keys.ts'
+import { signAdmission, signAdmissionGrant } from '../members/admission.ts'
 import {
   certificateOf,
+  readAdmissionClaim,
   readCertificate,
   readEndorsement,
   readRevocation,
@@ -25,6 +27,7 @@ import {
 } from '../members/certificate.ts'
 import { createInvite, parseInvite, readInvite } from '../members/enrolment.ts'
 import { changeGroup, createGroup, readGroup } from '../members/group.ts'
+import { readHeirs, readRecovery, signHeirs, signRecovery } from '../members/recovery.ts'
 import { sodium } from '../sodium.ts'
 import { NO_ENTRY, openEntry, openRecord, readEntry, readRecord, sealEntry, sealRecord } from '../spaces/content.ts'
 import { readSpace, signSpace } from '../spaces/space.ts'
@@ -108,14 +111,45 @@ function certificateTargets(): Readonly<Record<string, Target>> {
       const found = readRevocation(bytes)
       return found && signRevocation(admin, found)
     }),
-    certificates: (random) => {
-      const isGood = random.chance(0.1)
-      const bytes = isGood ? certificate : faultyBytes(random, certificate, pick(random, endorsements))
-      if (!readCertificate(bytes)) return false
-      if (toHex(bytes) !== toHex(certificate)) throw new Error('a changed certificate is accepted')
-      return true
-    },
+    heirs: bytesTarget([heirSample()], 'sealpost-heirs/1', (bytes) => {
+      const found = readHeirs(bytes)
+      return found && signHeirs(admin, found)
+    }),
+    certificates: frozenTarget('certificate', { good: certificate, other: endorsements[0]!, read: readCertificate }),
+    recoveries: frozenTarget('recovery', { good: recoverySample(), other: heirSample(), read: readRecovery }),
+    admissions: frozenTarget('admission', { good: admissionSample(), other: certificate, read: readAdmissionClaim }),
   }
+}
+
+interface Frozen {
+  readonly good: Uint8Array
+  readonly other: Uint8Array
+  readonly read: (bytes: Uint8Array) => object | null
+}
+
+/** Accepts a statement with several signers only if no byte is changed. */
+function frozenTarget(name: string, { good, other, read }: Frozen): Target {
+  return (random) => {
+    const bytes = random.chance(0.1) ? good : faultyBytes(random, good, other)
+    if (!read(bytes)) return false
+    if (toHex(bytes) !== toHex(good)) throw new Error(`a changed ${name} is accepted`)
+    return true
+  }
+}
+
+function heirSample(): Uint8Array {
+  const [{ signing: user }, { signing: device }] = people()
+  return signHeirs(user, { meshId: MESH, epoch: 1, heirs: [{ device: device.publicKey, label: 'phone' }] })
+}
+
+const recoverySample = (): Uint8Array =>
+  signRecovery({ heir: people()[1].signing, successor: peerNumber(3).signing }, { heirs: heirSample(), atMs: 5 })
+
+function admissionSample(): Uint8Array {
+  const [{ signing: issuer }, { signing: member }] = people()
+  const { signing } = peerNumber(3)
+  const grant = signAdmissionGrant(issuer, { meshId: MESH, role: 'member', admissionKey: signing.publicKey })
+  return signAdmission(member, { grant, signing }, { name: 'ben', atMs: 5 })
 }
 
 function certificateSample(): Uint8Array {

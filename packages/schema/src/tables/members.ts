@@ -135,6 +135,48 @@ export const formerIdentity = pgTable(
   ],
 )
 
+/** The newest statement of each user that names the devices that may certify its successor (docs/adr/0016). */
+export const heirStatement = pgTable(
+  'heir_statement',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    /** The identity key that signed the statement. */
+    userKey: bytea('user_key').notNull(),
+    /** Only increases for one key. */
+    epoch: integer('epoch').notNull(),
+    statement: bytea('statement').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.peerNo] }),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
+/**
+ * The newest recovery of each identity key that a device published. It is done if the former identity has the same statement,
+ * cancelled if the user has rotated the key or named heirs with a higher epoch, and otherwise pending.
+ */
+export const keyRecovery = pgTable(
+  'key_recovery',
+  {
+    meshId: uuid('mesh_id').notNull(),
+    formerKey: bytea('former_key').notNull(),
+    peerNo: integer('peer_no').notNull(),
+    /** The epoch of the heir statement that the recovery contains. */
+    epoch: integer('epoch').notNull(),
+    heirKey: bytea('heir_key').notNull(),
+    successorKey: bytea('successor_key').notNull(),
+    statement: bytea('statement').notNull(),
+    publishedAt: instant('published_at').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ columns: [t.meshId, t.formerKey] }),
+    index('key_recovery_successor').on(t.meshId, t.successorKey),
+    foreignKey({ columns: [t.meshId, t.peerNo], foreignColumns: [member.meshId, member.peerNo] }),
+  ],
+)
+
 /** Key bindings from before a rotation, needed to open messages sealed under them. */
 export const formerBinding = pgTable(
   'former_binding',
@@ -253,7 +295,7 @@ export const memberProof = pgTable(
       .notNull()
       .references(() => mesh.meshId),
     peerKey: bytea('peer_key').notNull(),
-    kind: text('kind', { enum: ['certificate', 'endorsement'] }).notNull(),
+    kind: text('kind', { enum: ['certificate', 'endorsement', 'admission'] }).notNull(),
     issuer: bytea('issuer').notNull(),
     atMs: bigint('at_ms', { mode: 'number' }).notNull(),
     statement: bytea('statement').notNull(),

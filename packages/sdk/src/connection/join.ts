@@ -3,6 +3,7 @@
  * connection. Call `connect` afterwards.
  */
 import {
+  type AdmissionSecret,
   bindBoxKey,
   checkShardCertificate,
   type DeviceInvite,
@@ -12,6 +13,7 @@ import {
   readAnyInvite,
   readDeviceInvite,
   ready,
+  signAdmission,
   signEnrolment,
   type Transcript,
   verifyBroker,
@@ -34,10 +36,12 @@ import {
   OperatingError,
   type PeerKey,
   tidyName,
+  toBase64url,
   unicodeName,
   withResolvers,
 } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
+import { HttpAccess, type PeerCredentials } from '../http/access.ts'
 import { platformWebSocket, type WebSocketConstructor, type WebSocketLike } from '../ports.ts'
 import { judgeKey, ShardAddresses, socketUrl } from './addresses.ts'
 import { certificateErrorCode, certificateUntrusted } from './certificate-errors.ts'
@@ -78,15 +82,37 @@ const JOIN_WITHIN_MS = 20_000
 export async function join(options: JoinOptions): Promise<Membership> {
   await ready()
   const { identity, form = binaryForm, webSocket = platformWebSocket() } = options
-  const { invite, root, revocations } = parsed(options.invite, readAnyInvite)
+  const { invite, root, revocations, admission } = parsed(options.invite, readAnyInvite)
   const name = chosenName(options.name ?? `peer-${identity.signing.publicKey.slice(0, 8)}`)
   const enrolled = await enrolAt(invite, { identity, form, webSocket }, (transcript) =>
     enrolFrame(invite, identity, { transcript, name }),
   )
   const { brokerKey, meshId } = invite
   const membership = { url: enrolled.url, brokerKey, meshId, name: enrolled.name }
+  if (admission) await publishAdmission({ ...membership, identity }, admission)
   return root === null ? membership : { ...membership, root, revocations }
 }
+
+const PROOF_PATIENCE_MS = 20_000
+
+/** Proves a membership by an invite of several uses. A broker of an earlier version stores no such proof. */
+async function publishAdmission(
+  place: PeerCredentials & Pick<Membership, 'name'>,
+  secret: AdmissionSecret,
+): Promise<void> {
+  const terms = { name: asciiName(place.name), atMs: Date.now() }
+  const admission = toBase64url(signAdmission(place.identity.signing, secret, terms))
+  const access = new HttpAccess(place, { patienceMs: PROOF_PATIENCE_MS })
+  try {
+    await access.ask({ method: 'PUT', path: '/v1/proofs', json: { admission } })
+  } catch (error) {
+    if (!(error instanceof SealpostError && UNSUPPORTED.includes(error.code))) throw error
+  } finally {
+    await access.close()
+  }
+}
+
+const UNSUPPORTED: readonly string[] = ['not_found', 'body_malformed']
 
 export interface DeviceMembership extends Membership {
   readonly user: PeerKey
@@ -105,12 +131,13 @@ export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<
   await ready()
   const { identity, form = binaryForm, webSocket = platformWebSocket() } = options
   const invite = parsed(options.invite, readDeviceInvite)
-  const { url, brokerKey, voucher } = invite
+  const { url, brokerKey, voucher, root, revocations } = invite
   const { meshId, user, label } = voucher
   const enrolled = await enrolAt({ url, brokerKey, meshId }, { identity, form, webSocket }, (transcript) =>
     enrolDeviceFrame(invite, identity, transcript),
   )
-  return { url: enrolled.url, brokerKey, meshId, name: enrolled.name, user, label: unicodeName(label) }
+  const membership = { url: enrolled.url, brokerKey, meshId, name: enrolled.name, user, label: unicodeName(label) }
+  return root === null ? membership : { ...membership, root, revocations }
 }
 
 type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>

@@ -1,7 +1,14 @@
 /**
  * Exports the transparent log of a mesh, and audits the export without a broker (`@sealpost/sdk/audit`, docs/adr/0023).
  */
-import { type InviteRole, MembershipProofs, readGroup, readIdentityRotation, ready } from '@sealpost/identity'
+import {
+  type InviteRole,
+  MembershipProofs,
+  readGroup,
+  readIdentityRotation,
+  readRecovery,
+  ready,
+} from '@sealpost/identity'
 import {
   type Checkpoint,
   type EntryKind,
@@ -283,12 +290,16 @@ class Audit {
     return root ?? logged
   }
 
+  /** A recovery counts if the broker lists its successor: others may wait for the user's objection. */
   #replay(root: PeerKey): MembershipProofs {
+    const listed = new Set<PeerKey | undefined>(this.#file.members.map(({ peer }) => peer))
     const proofs = new MembershipProofs({ meshId: this.#file.meshId, root })
     for (const [at, { kind, statement }] of this.#entries.entries()) {
       if (kind === 'revocation') {
         const outcome = proofs.addRevocation(statement)
         if (outcome !== 'added') this.#find('revocations_broken', at, outcome)
+      } else if (kind === 'recovery') {
+        if (listed.has(readRecovery(statement)?.successor)) proofs.add(kind, statement)
       } else if (isProof(kind)) proofs.add(kind, statement)
     }
     return proofs
@@ -305,7 +316,9 @@ class Audit {
       if (reason) this.#find('member_unproven', name, reason)
     }
     const listed = new Set(this.#file.members.map(({ peer }) => peer))
-    const former = new Set(this.#of('succession').map((bytes) => readIdentityRotation(bytes)?.former))
+    const successions = this.#of('succession').map((bytes) => readIdentityRotation(bytes)?.former)
+    const recoveries = this.#of('recovery').map((bytes) => readRecovery(bytes)?.former)
+    const former = new Set([...successions, ...recoveries])
     for (const peer of new Set(this.#of('binding').map((bytes) => readKeyBindingStatement(bytes)?.peerKey))) {
       if (!peer || listed.has(peer) || former.has(peer)) continue
       const { proven } = proofs.standingOf(peer, nowMs)
@@ -342,7 +355,7 @@ class Audit {
   }
 }
 
-const PROOFS = ['certificate', 'endorsement', 'device', 'removal', 'succession'] as const
+const PROOFS = ['certificate', 'endorsement', 'admission', 'device', 'removal', 'succession'] as const
 const KINDS: readonly string[] = [...PROOFS, 'binding', 'group', 'pool', 'revocation', 'root'] satisfies EntryKind[]
 
 const isProof = (kind: EntryKind): kind is (typeof PROOFS)[number] => (PROOFS as readonly string[]).includes(kind)

@@ -44,5 +44,5 @@ export async function checkProven(ports: Ports, peers: readonly PeerKey[]): Prom
 export const memberUnproven = (): SealpostError =>
   new SealpostError(
     'member_unproven',
-    'The broker lists this key as a member, but no certificate leads from the root of the mesh to it. If it joined with an invite of several uses, an admin has to endorse it.',
+    'The broker lists this key as a member, but no certificate leads from the root of the mesh to it. If it joined with an invite of several uses from an earlier version, an admin has to endorse it.',
   )

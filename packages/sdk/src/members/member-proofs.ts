@@ -20,6 +20,7 @@ import { chunksOf } from '../outbox/lane.ts'
 import { type Peer, portsOf } from '../peer.ts'
 import type { MemberEntry } from '../requests/requests.ts'
 import { loadStore, type PeerStore, type ProofRecord, type StoreRecord, WriteBehindStore } from '../stores/store.ts'
+import type { Recoveries } from '../users/recoveries.ts'
 import { memberUnproven, setGuard } from './member-guard.ts'
 import { type LogEvent, MeshLog } from './mesh-log.ts'
 import { entriesOf, type ProofRow, type ProofsAnswer, requestProofs } from './proofs-request.ts'
@@ -29,6 +30,7 @@ export type { LogContradiction, LogEvent, MeshLog, SignedCheckpoint, WitnessVerd
 /**
  * Whether a member is proven, or why not. `no_root`: the mesh has no root. `name_differs`, `role_differs`: the broker lists
  * another name or role than the certificate. `revocations_missing`: the broker withholds revocations that exist.
+ * `key_recovered`: a device has certified the key, and this peer does not follow it yet.
  */
 export type MemberStanding =
   | 'proven'
@@ -37,6 +39,7 @@ export type MemberStanding =
   | 'name_differs'
   | 'role_differs'
   | 'revocations_missing'
+  | 'key_recovered'
 
 export type MembersEvent =
   | LogEvent
@@ -57,6 +60,8 @@ export interface MemberProofsOptions extends PeerCredentials, HttpOptions {
   /** Keeps the root and the verified statements. `close` closes it. Don't use the store of the peer. */
   readonly store?: PeerStore
   readonly formerKeys?: readonly PeerKey[]
+  /** Proves recovered keys that these recoveries follow. `close` closes them. Default: a recovered key needs an endorsement. */
+  readonly recoveries?: Recoveries
   readonly onEvent?: (event: MembersEvent) => void
 }
 
@@ -101,11 +106,14 @@ export class MemberProofs implements AsyncDisposable {
   readonly #store: WriteBehindStore | null
   readonly #emit: (event: MembersEvent) => void
   readonly #revocationsMin: number
+  readonly #recoveries: Recoveries | null
+  /** The former keys of the recoveries that `#proofs` contains. */
+  readonly #recovered = new Set<PeerKey>()
   /** Null while no root is known. */
   #proofs: MembershipProofs | null = null
   #root: PeerKey | null = null
   /** Stored statements that were not needed yet, by the keys that they are about. */
-  readonly #unread = new Map<PeerKey, Pick<ProofRow, 'kind' | 'bytes'>[]>()
+  readonly #unread = new Map<PeerKey, ProofRow[]>()
   #storedRevocations: readonly Uint8Array[] = []
   #refreshedAtMs: Millis = -Infinity
   #shownRevocations = 0
@@ -116,7 +124,7 @@ export class MemberProofs implements AsyncDisposable {
 
   /** Use `openMemberProofs` instead. @internal */
   constructor(options: MemberProofsOptions, records: readonly StoreRecord[]) {
-    const { meshId, root, revocations = 0, store, onEvent, fetch, patienceMs = PATIENCE_MS } = options
+    const { meshId, root, revocations = 0, recoveries, store, onEvent, fetch, patienceMs = PATIENCE_MS } = options
     this.#access = new HttpAccess(options, { patienceMs, ...(fetch && { fetch }) })
     this.#meshId = meshId
     this.#store = store ? new WriteBehindStore(store) : null
@@ -126,6 +134,7 @@ export class MemberProofs implements AsyncDisposable {
       ...{ access: this.#access, meshId, brokerKey: options.brokerKey, emit: this.#emit },
       keep: (record) => this.#keep('checkpoint', record),
     })
+    this.#recoveries = recoveries ?? null
     this.#restore(records, root)
   }
 
@@ -259,6 +268,7 @@ export class MemberProofs implements AsyncDisposable {
   async close(): Promise<void> {
     await this.#turn
     await this.#access.close()
+    await this.#recoveries?.close()
     await this.#store?.close()
   }
 
@@ -298,6 +308,7 @@ export class MemberProofs implements AsyncDisposable {
   #pin(root: PeerKey): void {
     this.#root = root
     this.#proofs = new MembershipProofs({ meshId: this.#meshId, root })
+    this.#recovered.clear()
     for (const bytes of this.#storedRevocations) this.#proofs.addRevocation(bytes)
   }
 
@@ -310,10 +321,22 @@ export class MemberProofs implements AsyncDisposable {
     if (this.#proofs.revocationCount < Math.max(this.#revocationsMin, this.#shownRevocations))
       return 'revocations_missing'
     const standing = this.#proofs.standingOf(peer, Date.now())
-    if (!standing.proven) return standing.reason
+    if (!standing.proven) return this.#reasonOf(peer, standing.reason)
     const { names, role: provenRole } = standing.proven
     if (name !== undefined && !names.some((each) => unicodeName(each) === name)) return 'name_differs'
     return role !== undefined && role !== provenRole ? 'role_differs' : 'proven'
+  }
+
+  #reasonOf(peer: PeerKey, reason: UnprovenReason): MemberStanding {
+    return reason === 'no_certificate' && this.#recoveries?.findBySuccessor(peer) ? 'key_recovered' : reason
+  }
+
+  /** Adds the recoveries that this peer follows since the last call. */
+  #addRecoveries(): void {
+    for (const { former, bytes } of this.#recoveries?.followed() ?? []) {
+      if (!this.#recovered.has(former)) this.#proofs?.add('recovery', bytes)
+      this.#recovered.add(former)
+    }
   }
 
   #report(reason: MemberStanding, { peer, name }: { peer: PeerKey; name: string | null }): MemberStanding {
@@ -338,6 +361,7 @@ export class MemberProofs implements AsyncDisposable {
   }
 
   #wanted(peers: readonly PeerKey[], asked: ReadonlySet<PeerKey>): PeerKey[] {
+    this.#addRecoveries()
     const proofs = this.#proofs
     if (!proofs) return performance.now() - this.#refreshedAtMs > REFRESH_MS ? [...peers] : []
     const wanted = new Set<PeerKey>()
@@ -348,8 +372,8 @@ export class MemberProofs implements AsyncDisposable {
       const unread = standing.wanted.filter((key) => this.#unread.has(key))
       for (const key of unread) this.#read(key)
       if (unread.length > 0) return look(peer)
-      // A key that is unproven for another reason is requested too, because a newer endorsement may exist.
-      for (const key of standing.wanted.length > 0 ? standing.wanted : [peer]) if (!asked.has(key)) wanted.add(key)
+      // The key itself is requested too, because a newer endorsement may exist, such as that of a new root.
+      for (const key of [...standing.wanted, peer]) if (!asked.has(key)) wanted.add(key)
     }
     for (const peer of peers) look(peer)
     return [...wanted]
@@ -367,6 +391,7 @@ export class MemberProofs implements AsyncDisposable {
     const answer = await this.#request(peers)
     const areLogged = await this.log.areLogged(entriesOf(answer))
     this.#refreshedAtMs = performance.now()
+    this.#recoveries?.take(answer.userStatements)
     if (answer.root !== this.#root) this.#rootShown(answer.root)
     if (!this.#proofs) return
     for (const entry of this.log.takeFollowed()) this.#takeLogged(entry)
@@ -396,7 +421,7 @@ export class MemberProofs implements AsyncDisposable {
     }
   }
 
-  #take({ kind, bytes }: Pick<ProofRow, 'kind' | 'bytes'>): void {
+  #take({ kind, bytes }: ProofRow): void {
     const peers = this.#proofs!.add(kind, bytes)
     if (peers.length === 0) return
     const signature = toBase64url(bytes.subarray(-16)) // a stored statement is replaced only by itself

@@ -4,6 +4,8 @@ import type { LogEntry } from '@sealpost/identity/log'
 import { fromHex, isHex, type PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { answerMalformed, bytesOf, type HttpAccess } from '../http/access.ts'
+import { isUserStatement } from '../users/recoveries.ts'
+import type { StatementRow } from '../users/recovery-book.ts'
 
 export interface ProofRow {
   readonly kind: ProofKind
@@ -13,12 +15,13 @@ export interface ProofRow {
 export interface ProofsAnswer {
   readonly root: PeerKey | null
   readonly proofs: readonly ProofRow[]
+  readonly userStatements: readonly StatementRow[]
   readonly revocations: readonly Uint8Array[]
   readonly revocationCount: number
 }
 
-const NOTHING: ProofsAnswer = { root: null, proofs: [], revocations: [], revocationCount: 0 }
-const KINDS: readonly string[] = ['certificate', 'endorsement', 'device', 'removal', 'succession'] satisfies ProofKind[]
+const NOTHING: ProofsAnswer = { root: null, proofs: [], userStatements: [], revocations: [], revocationCount: 0 }
+const KINDS: readonly string[] = ['certificate', 'endorsement', 'admission', 'device', 'removal', 'succession'] satisfies ProofKind[] // biome-ignore format: one thing
 
 /** Returns statements about the keys, and the revocations after a number. */
 export function requestProofs(
@@ -49,11 +52,11 @@ function readAnswer({ root, proofs, revocations, revocationCount }: Record<strin
   const isRoot = root === null || isHex(root, 32)
   if (!isRoot || !Array.isArray(proofs) || !Array.isArray(revocations) || !Number.isSafeInteger(revocationCount))
     throw answerMalformed()
+  const rows = proofs.map(({ kind, statement }) => ({ kind: String(kind), bytes: bytesOf(statement) }))
   return {
     root: root as PeerKey | null,
-    proofs: proofs.flatMap(({ kind, statement }) =>
-      KINDS.includes(kind) ? [{ kind: kind as ProofKind, bytes: bytesOf(statement) }] : [],
-    ),
+    proofs: rows.filter((row): row is ProofRow => KINDS.includes(row.kind)),
+    userStatements: rows.filter(isUserStatement),
     revocations: revocations.map(bytesOf),
     revocationCount: revocationCount as number,
   }

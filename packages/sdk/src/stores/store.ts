@@ -59,6 +59,7 @@ export type StoreRecord =
   | SendKeyRecord
   | SentRecord
   | ProofRecord
+  | RecoveriesRecord
 
 /** An idempotency key (`outbox/once.ts`). Only stores of the class `OnceStore` contain such records. */
 export interface SendKeyRecord {
@@ -187,6 +188,30 @@ export interface CheckpointRecord {
   readonly certificate: string | null
   /** How often a person has accepted a log that contradicts the one before. */
   readonly accepted: number
+}
+
+/** What is known of successors (`users/recovery-book.ts`). Only a store of its own contains such records. */
+export type RecoveriesRecord = HeirsRecord | KeyRecoveryRecord | RotatedRecord
+
+export interface HeirsRecord {
+  readonly kind: 'heirs'
+  readonly bytes: Uint8Array
+}
+
+export interface KeyRecoveryRecord {
+  readonly kind: 'recovery'
+  readonly bytes: Uint8Array
+  readonly seenAtMs: Millis
+  /** Whether the broker uses the new key. */
+  readonly isDone: boolean
+  readonly isFollowed: boolean
+}
+
+/** A former key has signed its successor itself. */
+export interface RotatedRecord {
+  readonly kind: 'rotated'
+  readonly former: PeerKey
+  readonly successor: PeerKey
 }
 
 /** The last address of the mesh, possibly in another cell than the application's addresses. */

@@ -52,6 +52,11 @@ export class UserStatements {
     return now
   }
 
+  /** Follows a successor that a device of the user has certified, unless the key has another one. */
+  follow(former: PeerKey, successor: PeerKey): void {
+    if (!this.#successors.has(former)) this.#successors.set(former, successor)
+  }
+
   senderUser(peer: PeerKey, nowMs: Millis): SenderUser {
     const device = this.#devices.get(peer)
     const user = device && this.#userOf(device, nowMs)

@@ -42,6 +42,10 @@ export interface DeviceInviteOptions {
   readonly joinByMs?: Millis
   /** When the voucher expires. Default: ten years from now. */
   readonly notAfterMs?: Millis
+  /** The root of the mesh, which the device then pins (`MemberProofs.root`). SDKs before 0.2 can't read such a line. */
+  readonly root?: PeerKey
+  /** How many revocations exist (`MemberProofs.revocationCount`). */
+  readonly revocations?: number
 }
 
 /** A message on its way to each device. Ignoring its promises never causes an unhandled rejection. */

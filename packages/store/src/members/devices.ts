@@ -6,7 +6,7 @@ import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost
 import { columnNames, device, execute, formerIdentity, member, senderMark, session } from '@sealpost/schema'
 import type { MemberRef, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
-import type { MemberBinding } from './key-bindings.ts'
+import { isRecoverySql, type MemberBinding } from './key-bindings.ts'
 import {
   dependentsSql,
   hasRoomSql,
@@ -273,6 +273,7 @@ export async function findUserRecords(db: Database, asked: readonly UserLookup[]
       union all
       select asked.n, 'successions', s.statement from asked cross join lateral (
         select f.statement from ${formerIdentity} f where f.mesh_id = asked.mesh_id and f.peer_no = asked.person
+          and not ${isRecoverySql}
         order by f.retired_at desc limit ${SUCCESSIONS_MAX}) as s`,
   )
   const records = asked.map(() => ({ statements: [], removals: [], successions: [] }) as Records)

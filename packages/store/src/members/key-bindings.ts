@@ -3,9 +3,9 @@
  * HTTP.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
-import { accessToken, columnNames, execute, formerBinding, formerIdentity, member } from '@sealpost/schema'
+import { accessToken, columnNames, execute, formerBinding, formerIdentity, keyRecovery, member } from '@sealpost/schema'
 import { assert, type MemberRef, type MeshId, type Millis, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
-import { sql } from 'drizzle-orm'
+import { type SQL, sql } from 'drizzle-orm'
 
 /** A new member: its ed25519 key and the box key that it has signed, as bytes or hex. */
 export interface MemberBinding {
@@ -112,6 +112,8 @@ interface VerifiedIdentityRotation {
   readonly former: PeerKey
   readonly statement: Uint8Array
   readonly binding: MemberBinding & { readonly peerKey: PeerKey }
+  /** SQL that must be true when the key changes. Default: nothing else must. */
+  readonly mayTakeEffect?: SQL
 }
 
 /** `stale`: the key is no longer the member's, or the box epoch is not higher. */
@@ -140,7 +142,7 @@ export async function rotateIdentity(
 async function rotate(
   db: Database,
   { meshId, peer }: MemberRef,
-  { former, statement, binding }: VerifiedIdentityRotation,
+  { former, statement, binding, mayTakeEffect = sql`true` }: VerifiedIdentityRotation,
 ): Promise<IdentityRotationOutcome> {
   const mesh = sql`${meshId}::uuid`
   const peerNo = sql`${peer}::int`
@@ -160,7 +162,7 @@ async function rotate(
       ), old as materialized (
         select m.* from ${member} m
         where m.mesh_id = ${mesh} and m.peer_no = ${peerNo} and m.peer_key = ${oldKey} and m.revoked_at is null
-          and m.box_epoch < ${binding.boxEpoch}::int and not exists (select from taken)
+          and m.box_epoch < ${binding.boxEpoch}::int and not exists (select from taken) and ${mayTakeEffect}
         for update
       ), rotated as (
         update ${member} set ${columnNames(member.peerKey)} = ${newKey},
@@ -192,10 +194,14 @@ async function rotate(
   return row!.outcome
 }
 
+/** SQL: a device certified the successor of the former identity `f` (docs/adr/0016), so `f.statement` is a recovery. */
+export const isRecoverySql: SQL = sql`exists (select from ${keyRecovery} r
+  where r.mesh_id = f.mesh_id and r.former_key = f.peer_key and r.statement = f.statement)`
+
 /** How long mail to a former key reaches the member. */
 const FOLLOWED_DAYS = 60
 
-/** Returns the current keys of rotated ones. */
+/** Returns the current keys of rotated ones, but not of recovered ones: nobody can open what is sealed to a lost key. */
 export async function findSuccessors(
   db: Database,
   meshId: MeshId,
@@ -208,7 +214,7 @@ export async function findSuccessors(
       select encode(f.peer_key, 'hex') as former, encode(m.peer_key, 'hex') as successor
       from unnest(${arrayLiteral(formers.map(byteaText))}::bytea[]) as k (peer_key)
       join ${formerIdentity} f on f.mesh_id = ${meshId}::uuid and f.peer_key = k.peer_key
-        and f.retired_at > clock_timestamp() - make_interval(days => ${FOLLOWED_DAYS})
+        and f.retired_at > clock_timestamp() - make_interval(days => ${FOLLOWED_DAYS}) and not ${isRecoverySql}
       join ${member} m on m.mesh_id = f.mesh_id and m.peer_no = f.peer_no and m.revoked_at is null`,
   )
   return new Map(rows.map(({ former, successor }) => [former, successor]))

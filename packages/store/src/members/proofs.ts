@@ -15,9 +15,20 @@ import {
 } from '@sealpost/schema'
 import type { MemberRef, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { type SQL, sql } from 'drizzle-orm'
+import { isRecoverySql } from './key-bindings.ts'
 import { proofColumns } from './membership.ts'
+import { heirsAndRecoveriesSql } from './recoveries.ts'
 
-export type StoredProofKind = 'certificate' | 'endorsement' | 'device' | 'removal' | 'succession'
+export type StoredProofKind =
+  | 'certificate'
+  | 'endorsement'
+  | 'admission'
+  | 'device'
+  | 'removal'
+  | 'succession'
+  | 'heirs'
+  | 'recovery'
+  | 'pending_recovery'
 
 export interface StoredProof {
   readonly kind: StoredProofKind
@@ -32,7 +43,7 @@ export interface NewEndorsement {
   readonly bytes: Uint8Array
 }
 
-/** Returns all statements about these keys, and the successions that lead from or to them. */
+/** Returns all statements about these keys, and the successions and recoveries that lead from or to them. */
 export function findProofs(db: Database, meshId: MeshId, peers: readonly PeerKey[]): Promise<StoredProof[]> {
   const mesh = sql`${meshId}::uuid`
   return execute<StoredProof>(
@@ -51,7 +62,9 @@ export function findProofs(db: Database, meshId: MeshId, peers: readonly PeerKey
       where d.removal is not null
       union all
       select 'succession', f.statement from ${formerIdentity} f where f.mesh_id = ${mesh}
-        and (f.peer_key in (select key from asked) or f.peer_no in (select peer_no from found))`,
+        and (f.peer_key in (select key from asked) or f.peer_no in (select peer_no from found)) and not ${isRecoverySql}
+      union all
+      ${heirsAndRecoveriesSql(mesh)}`,
   )
 }
 
@@ -143,6 +156,25 @@ export async function putEndorsements(
       select is_so as "isAllowed" from allowed`,
   )
   return row!.isAllowed
+}
+
+/** Stores a member's own admission, unless it has one by another issuer. A repeated call replaces it. */
+export async function putAdmission(
+  db: Database,
+  meshId: MeshId,
+  { peerKey, issuer, atMs, bytes }: NewEndorsement,
+): Promise<void> {
+  await execute(
+    db,
+    sql`
+      insert into ${memberProof} (${proofColumns})
+      select ${meshId}::uuid, key, 'admission', by, ${atMs}::int8, ${byteaText(bytes)}::bytea
+      from (select ${byteaText(peerKey)}::bytea as key, ${byteaText(issuer)}::bytea as by) as given
+      where not exists (select from ${memberProof} p
+        where p.mesh_id = ${meshId}::uuid and p.peer_key = key and p.kind = 'admission' and p.issuer <> by)
+      on conflict (${columnNames(memberProof.meshId, memberProof.peerKey, memberProof.kind, memberProof.issuer)})
+      do update set ${columnNames(memberProof.atMs)} = excluded.at_ms, ${columnNames(memberProof.statement)} = excluded.statement`,
+  )
 }
 
 /**

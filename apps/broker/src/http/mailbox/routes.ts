@@ -15,6 +15,7 @@ import {
   schemaOfItem,
   security,
 } from '../json-schema.ts'
+import { ownKeyRoutes } from '../own-keys.ts'
 import { findProofsRoute, putProofsRoute } from '../proofs.ts'
 import { base64url, listOf, refusals, Sent, sendSchema, wholeNumber, wire } from '../route-parts.ts'
 import { TTL_SECONDS_MAX } from '../tokens.ts'
@@ -220,6 +221,7 @@ export const peerRoutes = [
   findProofsRoute,
   putProofsRoute,
   ...logRoutes,
+  ...ownKeyRoutes,
   ...prekeyRoutes,
   ...attachmentRoutes,
   ...spaceRoutes,

@@ -55,9 +55,11 @@ CREATE VIEW log_statement AS
   UNION ALL SELECT mesh_id, 4, 0, statement FROM former_identity
   UNION ALL SELECT mesh_id, 5, 0, statement FROM peer_group
   UNION ALL SELECT mesh_id, 6, 0, statement FROM pool
-  UNION ALL SELECT mesh_id, CASE kind WHEN 'certificate' THEN 7 ELSE 8 END, at_ms, statement FROM member_proof
+  UNION ALL SELECT mesh_id, CASE kind WHEN 'certificate' THEN 7 WHEN 'endorsement' THEN 8 ELSE 11 END, at_ms, statement FROM member_proof
   UNION ALL SELECT mesh_id, 9, number, statement FROM member_revocation
-  UNION ALL SELECT mesh_id, 10, 0, root_key FROM mesh_root;
+  UNION ALL SELECT mesh_id, 10, 0, root_key FROM mesh_root
+  UNION ALL SELECT mesh_id, 12, epoch, statement FROM heir_statement
+  UNION ALL SELECT mesh_id, 13, epoch, statement FROM key_recovery;
 --> statement-breakpoint
 -- Appends an entry, unless the log has it, and the nodes of the subtrees that it completes. Takes the lock of the log.
 CREATE FUNCTION log_append(mesh uuid, kind integer, statement bytea) RETURNS void
@@ -100,9 +102,11 @@ BEGIN
     WHEN 'peer_group' THEN PERFORM log_append(NEW.mesh_id, 5, NEW.statement);
     WHEN 'pool' THEN PERFORM log_append(NEW.mesh_id, 6, NEW.statement);
     WHEN 'member_proof' THEN PERFORM log_append(NEW.mesh_id,
-      CASE NEW.kind WHEN 'certificate' THEN 7 ELSE 8 END, NEW.statement);
+      CASE NEW.kind WHEN 'certificate' THEN 7 WHEN 'endorsement' THEN 8 ELSE 11 END, NEW.statement);
     WHEN 'member_revocation' THEN PERFORM log_append(NEW.mesh_id, 9, NEW.statement);
     WHEN 'mesh_root' THEN PERFORM log_append(NEW.mesh_id, 10, NEW.root_key);
+    WHEN 'heir_statement' THEN PERFORM log_append(NEW.mesh_id, 12, NEW.statement);
+    WHEN 'key_recovery' THEN PERFORM log_append(NEW.mesh_id, 13, NEW.statement);
   END CASE;
   RETURN NULL;
 END $$;
@@ -130,6 +134,12 @@ CREATE CONSTRAINT TRIGGER log_change AFTER INSERT
 --> statement-breakpoint
 CREATE CONSTRAINT TRIGGER log_change AFTER INSERT OR UPDATE OF root_key
   ON "mesh_root" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION log_change();
+--> statement-breakpoint
+CREATE CONSTRAINT TRIGGER log_change AFTER INSERT OR UPDATE OF statement
+  ON "heir_statement" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION log_change();
+--> statement-breakpoint
+CREATE CONSTRAINT TRIGGER log_change AFTER INSERT OR UPDATE OF statement
+  ON "key_recovery" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION log_change();
 --> statement-breakpoint
 -- After the triggers exist, so that a statement is either in its table by now or appended by a trigger.
 INSERT INTO mesh_log (mesh_id, is_complete) SELECT m.mesh_id, false FROM mesh m WHERE m.moved_to IS NULL;
