@@ -42,7 +42,8 @@ export async function rootedMesh(host: World): Promise<Scene> {
   const root = generateSigningKeys()
   const { members, events } = await proofsOf(world, ada)
   await members.adopt(root, await peer.members())
-  const [ben, carol] = await Promise.all([joinAs(world, 'ben', ada), joinAs(world, 'carol', ada)])
+  const ben = await joinAs(world, 'ben', ada)
+  const carol = await joinAs(world, 'carol', ada) // hers are the last entries of the log
   guardMembers(peer, members)
   return { world, ada, ben, carol, peer, members, events, root }
 }
