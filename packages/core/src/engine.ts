@@ -209,6 +209,14 @@ export class Engine {
     if (session) this.refuse(session, code)
   }
 
+  /** Call when the client has closed the connection normally. */
+  closedNormally(socket: SocketId): void {
+    const live = this.live(socket)
+    if (live) this.deliveries.returnUntouched(live)
+    this.closed(socket)
+  }
+
+  /** Call when the connection has ended in any other way. */
   closed(socket: SocketId): void {
     const session = this.sessions.get(socket)
     if (!session) return

@@ -93,6 +93,7 @@ export class Driver implements Effects {
       ...parts,
       commits: this.#commits,
       receiptsCommitted: (receipts) => step(() => this.engine.receiptsCommitted(receipts)),
+      released: (releases) => step(() => this.engine.released(releases)),
       retryDue: ({ meshId, peer }) => step(() => this.engine.hints.wake(meshId, peer)),
     })
     this.#claims = {
@@ -144,6 +145,11 @@ export class Driver implements Effects {
 
   disconnected(socket: SocketId): void {
     if (this.#connections.delete(socket)) this.step(() => this.engine.closed(socket))
+  }
+
+  /** Call instead of `disconnected` when the client has closed the connection normally. */
+  closedNormally(socket: SocketId): void {
+    if (this.#connections.delete(socket)) this.step(() => this.engine.closedNormally(socket))
   }
 
   received(socket: SocketId, frame: ClientFrame): void {
@@ -237,7 +243,7 @@ export class Driver implements Effects {
       case 'notifyPushed':
         return this.#statements.notifyPushed(update.deliveries)
       case 'release':
-        return this.#statements.release(update.releases)
+        return this.ends.release(update.releases)
       case 'failAttempt':
         return this.#statements.failAttempt(update.delivery)
       case 'forgetLost':

@@ -354,6 +354,20 @@ export class Credit {
     return unsettled
   }
 
+  /** Marks deliveries as not being processed, whatever the recipient has extended before. */
+  markUntouched(ids: readonly DeliveryId[]): void {
+    for (const id of ids) delete this.unsettled.get(id)?.heldFromMs
+  }
+
+  /** Removes and returns the deliveries that the recipient has neither ended nor extended, oldest first. */
+  takeUntouched(): [DeliveryId, Unsettled][] {
+    const untouched = [...this.unsettled].filter(
+      ([, { isLapsed, heldFromMs }]) => !isLapsed && heldFromMs === undefined,
+    )
+    for (const [id] of untouched) this.settled(id)
+    return untouched
+  }
+
   /** Returns the settled delivery; undefined if this session does not hold it. */
   settled(id: DeliveryId): Unsettled | undefined {
     const unsettled = this.unsettled.get(id)

@@ -136,6 +136,88 @@ test.each([
   },
 )
 
+describe('a client that closes its connection normally', () => {
+  /** Connects peer 2, which is pushed deliveries 1 to 3. */
+  function pushedThree(limits: Parameters<typeof world>[0] = {}) {
+    const at = world({ heartbeatMs: 4_000, ...limits })
+    at.wants.length = 0
+    at.enter(2)
+    at.engine.claimed([{ want: at.wants.splice(0)[0]!, claimed: claimedOf(1, 2, 3) }])
+    return at
+  }
+  const releasedBy = ({ releases }: ReturnType<typeof world>) =>
+    releases.map(({ delivery: { id }, epoch, isUntouched }) => [id, epoch, isUntouched])
+
+  test('returns what it has neither ended nor extended, and its attempts do not count', () => {
+    const at = pushedThree()
+    at.engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
+    at.engine.received(2, { type: 'extend', ids: [2 as DeliveryId], forMs: 30_000 })
+    at.engine.closedNormally(2)
+    expect(releasedBy(at)).toEqual([[3, 2, true]])
+    expect(at.failedAttempts).toEqual([])
+  })
+
+  test('returns what it has extended if it then reports that it does not process it', () => {
+    const at = pushedThree()
+    const extend = (forMs: number) => at.engine.received(2, { type: 'extend', ids: [1, 2, 9] as DeliveryId[], forMs })
+    extend(30_000)
+    extend(0)
+    extend(0)
+    expect(at.extensions.map(({ delivery: { id } }) => id)).toEqual([1, 2])
+    at.engine.closedNormally(2)
+    expect(releasedBy(at).map(([id]) => id)).toEqual([1, 2, 3])
+  })
+
+  test('gets a failed attempt for a delivery that it extended and held for long, as after a broken connection', () => {
+    const at = pushedThree()
+    at.engine.received(2, { type: 'extend', ids: [2 as DeliveryId], forMs: 60_000 })
+    at.engine.advance(4_500)
+    at.engine.tick()
+    at.engine.advance(5_000)
+    at.engine.ponged(2)
+    at.engine.advance(20_000)
+    at.engine.closedNormally(2)
+    expect(at.failedAttempts.map(({ id }) => id)).toEqual([2])
+  })
+
+  test('returns nothing if its connection breaks or the broker ends it', () => {
+    for (const end of [
+      (at: ReturnType<typeof world>) => at.engine.closed(2),
+      (at: ReturnType<typeof world>) => at.engine.refused(2, 'frame_malformed'),
+    ]) {
+      const at = pushedThree()
+      end(at)
+      expect(at.releases).toEqual([])
+    }
+  })
+
+  test('does not return a delivery whose lease has expired', () => {
+    const at = pushedThree({ pollMs: 1_000 })
+    for (let atMs = 4_000; atMs <= 40_000; atMs += 4_000) {
+      at.engine.advance(atMs)
+      at.engine.tick()
+      for (const socket of [1, 2]) at.engine.ponged(socket)
+    }
+    at.engine.closedNormally(2)
+    expect(at.releases).toEqual([])
+  })
+
+  test('counts attempts beyond the rate of retries, so that reconnecting costs no more than retrying', () => {
+    const at = world(LIMITED)
+    let next = 1
+    for (let turn = 0; turn < 210; turn++) {
+      at.wants.length = 0
+      at.enter(2)
+      const numbers = idsFrom(next, 10) as number[]
+      next += 10
+      at.engine.claimed([{ want: at.wants.splice(0)[0]!, claimed: claimedOf(...numbers) }])
+      at.engine.closedNormally(2)
+    }
+    expect(at.releases).toHaveLength(2_000)
+    expect(at.failedAttempts).toEqual([])
+  })
+})
+
 const LIMITED = { rate: { perSecond: 200, burst: 400 } }
 const idsFrom = (first: number, count: number) => Array.from({ length: count }, (_, i) => (first + i) as DeliveryId)
 
@@ -205,6 +287,21 @@ describe('a delivery that was often attempted', () => {
     const { engine, failedAttempts } = pushedAlone()
     engine.closed(2)
     expect(failedAttempts.map(({ id }) => id)).toEqual([1])
+  })
+
+  test('is returned without a failed attempt when its recipient closes normally and has not touched it', () => {
+    const { engine, failedAttempts, releases } = pushedAlone()
+    engine.closedNormally(2)
+    expect(failedAttempts).toEqual([])
+    expect(releases).toMatchObject([{ delivery: { id: 1 }, isUntouched: true }])
+  })
+
+  test('gets a failed attempt when its recipient processes it and closes normally', () => {
+    const { engine, failedAttempts, releases } = pushedAlone()
+    engine.received(2, { type: 'extend', ids: [1 as DeliveryId], forMs: 30_000 })
+    engine.closedNormally(2)
+    expect(failedAttempts.map(({ id }) => id)).toEqual([1])
+    expect(releases).toEqual([])
   })
 
   test('gets no failed attempt when it is settled, nor does a later delivery', () => {

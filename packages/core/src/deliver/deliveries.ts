@@ -8,6 +8,7 @@ import {
   type DeliveryRef,
   type Extension,
   type Reject,
+  type Release,
   type Retry,
   type Settle,
 } from '@sealpost/protocol'
@@ -228,6 +229,7 @@ export class Deliveries {
     const extensions: Extension[] = []
     if (this.context.limits.rate && live.extensionBucket.take(nowMs, ids.length) > 0)
       return this.context.end(live, 'rate_exceeded')
+    if (forMs === 0) return live.credit.markUntouched(ids)
     const leaseMs = Math.min(forMs, EXTEND_MAX_MS)
     for (const id of new Set(ids)) {
       const unsettled = live.credit.extended(id, nowMs + leaseMs)
@@ -293,6 +295,20 @@ export class Deliveries {
     this.context.counters.settledForeign += count
     if (this.context.limits.rate && live.strayBucket.take(this.context.nowMs, count) > 0)
       this.context.end(live, 'rate_exceeded')
+  }
+
+  /**
+   * Call when the client has closed the connection normally. Returns the deliveries that it has not touched, and their
+   * attempts don't count. They share the rate of retries, because each costs a row update too: beyond it, the attempts
+   * count.
+   */
+  returnUntouched(live: LiveSession): void {
+    const releases: Release[] = []
+    for (const [id, unsettled] of live.credit.takeUntouched()) {
+      if (this.retryPauseMs(live) > 0) break
+      releases.push({ delivery: deliveryRef(live, id, unsettled), epoch: epochOf(live, unsettled), isUntouched: true })
+    }
+    if (releases.length > 0) this.context.effects.updateDeliveries({ type: 'release', releases })
   }
 
   /**

@@ -94,6 +94,13 @@ export function collectFor(
   return { status: 'collected', deliveries: within.map((row) => ({ ...store.deliveryOf(row), attempt: 1 })), hasMore }
 }
 
+/** Implements `RELEASE` for one row. */
+export function endLease(row: StoredDelivery | undefined, { delivery, epoch, isUntouched }: Release): void {
+  if (!isHeldBy(row, delivery, epoch)) return
+  row.lease = null
+  if (isUntouched) row.attempts = Math.max(row.attempts - 1, 0)
+}
+
 const isAlone = ({ attempts }: StoredDelivery): boolean => attempts >= ALONE_AFTER_ATTEMPTS
 
 function sizeOf(store: MemoryDatabase, row: StoredDelivery): number {
@@ -117,13 +124,6 @@ export class MemoryPools {
       if (!recipient || recipient.session.isLocked) return { status: 'locked' }
       return this.deal(want, this.store.findPool(want.meshId, want.pool) ?? NO_POOL)
     })
-  }
-
-  release(releases: readonly Release[]): void {
-    for (const { delivery, epoch } of releases) {
-      const row = this.store.findDelivery(delivery)
-      if (isHeldBy(row, delivery, epoch)) row.lease = null
-    }
   }
 
   find(meshId: MeshId, pools: readonly PoolId[]): PoolEntry[] {

@@ -71,7 +71,7 @@ export class MemoryQueue implements Queue {
     return this.shard.pools.claim(wants)
   }
   async release(releases: readonly Release[]): Promise<void> {
-    this.shard.pools.release(releases)
+    this.shard.release(releases)
   }
   async findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
     return this.shard.pools.find(meshId, pools)

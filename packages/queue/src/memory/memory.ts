@@ -17,6 +17,7 @@ import {
   OPEN,
   type ReceiptEvent,
   type Reject,
+  type Release,
   type RemoteClaimed,
   type RemoteWant,
   type Retry,
@@ -57,6 +58,7 @@ import {
   addFailedAttempt,
   claimFor,
   collectFor,
+  endLease,
   hasFailedTooOften,
   isFree,
   isHeldBy,
@@ -253,6 +255,10 @@ export class MemoryShard {
       if (!isHeldBy(row, delivery, epoch)) continue
       row.lease = { ...row.lease!, untilMs: this.store.nowMs + Math.min(forMs, LEASE_FUTURE_MAX_MS) }
     }
+  }
+
+  release(releases: readonly Release[]): void {
+    for (const release of releases) endLease(this.store.findDelivery(release.delivery), release)
   }
 
   notifyPushed(deliveries: readonly DeliveryRef[]): void {

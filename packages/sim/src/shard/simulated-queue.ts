@@ -136,7 +136,7 @@ export class SimulatedQueue implements Queue {
     return this.ask('deal', () => this.statements.pools.claim(wants))
   }
   release(releases: readonly Release[]): Promise<void> {
-    return this.watched('release', releases, () => this.statements.pools.release(releases))
+    return this.watched('release', releases, () => this.statements.release(releases))
   }
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
     return this.ask('pools', () => this.statements.pools.find(meshId, pools))

@@ -1,0 +1,17 @@
+/** Tests that commands of a profile without a session leave its unread mail as it is. */
+import { expect, test } from 'vitest'
+import { jsonLinesOf, Machine } from './cli.ts'
+
+test('commands that wait for reports count no attempt for unread mail, and their reports arrive', async () => {
+  await using machine = await Machine.withBroker('carol', 'frank')
+  for (const text of ['one', 'two']) await machine.run(['send', 'frank', text])
+  const carol = machine.start(['listen', '--profile', 'carol'])
+  await carol.until('it listens', ({ stderr }) => stderr.includes('listening'))
+  const waiting = ['send', 'carol', 'x', '--wait', 'settled', '--timeout', '1m', '--profile', 'frank']
+  for (let turn = 0; turn < 8; turn++) expect((await machine.run(waiting)).code).toBe(0)
+  const unread = jsonLinesOf(await machine.run(['inbox', '--json', '--profile', 'frank']))
+  expect(unread).toMatchObject([
+    { text: 'one', attempts: 0 },
+    { text: 'two', attempts: 0 },
+  ])
+}, 120_000)
