@@ -16,6 +16,7 @@ import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations
 import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { guardMembers, type MemberProofs } from '@sealpost/sdk/members'
+import { leaveUnread } from '@sealpost/sdk/peek'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { HostEnd, SessionMember } from '@sealpost/sdk/sessions'
@@ -90,6 +91,7 @@ export async function openMemberConnection(
       ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     }
     const peer = await openPeer({ url: urls, brokerKey, meshId, ...terms })
+    leaveUnread(peer)
     const confirmations = beginLogs(peer) // first, because a report can arrive during each wait
     const proofs = await openProfileProofs(shell)
     guardMembers(peer, proofs)
