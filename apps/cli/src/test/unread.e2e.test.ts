@@ -1,6 +1,7 @@
 /** Tests that commands of a profile without a session leave its unread mail as it is. */
 import { expect, test } from 'vitest'
 import { jsonLinesOf, Machine } from './cli.ts'
+import { Agent } from './mcp.ts'
 
 test('commands that wait for reports count no attempt for unread mail, and their reports arrive', async () => {
   await using machine = await Machine.withBroker('carol', 'frank')
@@ -12,6 +13,27 @@ test('commands that wait for reports count no attempt for unread mail, and their
   const unread = jsonLinesOf(await machine.run(['inbox', '--json', '--profile', 'frank']))
   expect(unread).toMatchObject([
     { text: 'one', attempts: 0 },
+    { text: 'two', attempts: 0 },
+  ])
+}, 120_000)
+
+test('an agent that reads nothing counts no attempt, and one that reads a message counts one', async () => {
+  await using machine = await Machine.withBroker('bob')
+  for (const text of ['one', 'two']) await machine.run(['send', 'bob', text])
+  const waiting = async () => jsonLinesOf(await machine.run(['inbox', '--json', '--profile', 'bob']))
+  const areHeld = () => expect.poll(waiting).toMatchObject([{ isHeld: true }, { isHeld: true }])
+  for (let turn = 0; turn < 2; turn++) {
+    await using _agent = await Agent.start(machine, ['--profile', 'bob'])
+    await areHeld()
+  }
+  await expect.poll(waiting).toMatchObject([{ attempts: 0 }, { attempts: 0 }])
+  {
+    await using agent = await Agent.start(machine, ['--profile', 'bob'])
+    await areHeld()
+    await agent.call('read_inbox', { limit: 1, waitSeconds: 0 })
+  }
+  await expect.poll(waiting).toMatchObject([
+    { text: 'one', attempts: 1 },
     { text: 'two', attempts: 0 },
   ])
 }, 120_000)
