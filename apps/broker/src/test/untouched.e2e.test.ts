@@ -3,7 +3,7 @@ import { ALONE_AFTER_ATTEMPTS } from '@sealpost/protocol'
 import { connect } from '@sealpost/sdk'
 import { leaveUnread } from '@sealpost/sdk/peek'
 import { expect, test } from 'vitest'
-import { keyOf } from './member.ts'
+import { keyOf, Member } from './member.ts'
 import { until } from './process.ts'
 import { type Place, World } from './world.ts'
 
@@ -83,6 +83,18 @@ test('a message that makes its recipient close the peer while it handles the mes
   await until('it is a dead letter', async () => (await world.count('dead_letter')) > 0)
   const letters = await world.db.run((sql) => sql<Counts[]>`select attempts, strikes from dead_letter`)
   expect(letters).toEqual([{ attempts: FATAL_TURNS, strikes: FAILED_ATTEMPTS_MAX }])
+})
+
+test('a receipt arrives although a message that was often attempted is pushed alone', async () => {
+  await using world = await World.open(LIMITS)
+  const place = await withMail(world, 'one', 'two')
+  await world.db.run((sql) => sql`update message_queue set attempts = ${ALONE_AFTER_ATTEMPTS}`)
+  const reader = await Member.enter(world)
+  const writer = await Member.open(world, place)
+  await writer.peer.send(reader.peer.key, 'x', { receipts: 'end' })
+  await until('the receipt arrives', () => writer.events.some(({ type }) => type === 'receipt'))
+  const attempts = (await countsIn(world)).slice(0, 2).map((row) => row.attempts)
+  expect(attempts).toEqual([ALONE_AFTER_ATTEMPTS + 1, ALONE_AFTER_ATTEMPTS])
 })
 
 test('a connection that breaks counts an attempt for each message that it was pushed', async () => {

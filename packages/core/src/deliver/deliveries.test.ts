@@ -1,5 +1,12 @@
 /** Tests that mail from one sender is pushed in the order of ids, in any order of commits and claims. */
-import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
+import {
+  ALONE_AFTER_ATTEMPTS,
+  ANY_ID,
+  type Claimed,
+  type Delivery,
+  encodeReceipt,
+  RECEIPT_IDS_FROM,
+} from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
@@ -289,6 +296,23 @@ describe('a delivery that was often attempted', () => {
     expect(failedAttempts.map(({ id }) => id)).toEqual([1])
   })
 
+  test('lets receipts through, which are claimed once for each notice', () => {
+    const { engine, wants, sent, pushed } = pushedAlone()
+    const receipt = { ...deliveryOf(RECEIPT_IDS_FROM + 1), terms: encodeReceipt('settled'), attempt: 6 }
+    const answer = (...deliveries: Delivery[]) =>
+      engine.claimed([{ want: wants.splice(0)[0]!, claimed: { status: 'claimed', deliveries, hasMore: false } }])
+    expect(wants).toMatchObject([{ ids: { from: RECEIPT_IDS_FROM } }])
+    answer()
+    expect(wants).toEqual([])
+    engine.hints.wake(MESH, 2 as PeerNo)
+    expect(wants).toMatchObject([{ ids: { from: RECEIPT_IDS_FROM } }])
+    answer(receipt)
+    expect(sent.flatMap((frame) => (frame.type === 'receipts' ? frame.items : []))).toHaveLength(1)
+    expect([pushed(), wants]).toEqual([[1], []])
+    engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
+    expect(wants).toMatchObject([{ ids: ANY_ID }])
+  })
+
   test('is returned without a failed attempt when its recipient closes normally and has not touched it', () => {
     const { engine, failedAttempts, releases } = pushedAlone()
     engine.closedNormally(2)
@@ -344,15 +368,19 @@ describe('a delivery that was often attempted', () => {
 
   test('holds others back until it is settled, or its recipient has held it for a while', () => {
     const { engine, wants, appends, send } = pushedAlone()
+    const mailWants = () => wants.filter(({ ids }) => ids.from < RECEIPT_IDS_FROM)
+    const findNoReceipt = () => engine.claimed(wants.splice(0).map((want) => ({ want, claimed: claimedOf() })))
+    findNoReceipt()
     engine.hints.wake(MESH, 2 as PeerNo)
-    expect(wants).toEqual([])
+    expect(mailWants()).toEqual([])
     send(sendOf(9, 2))
     expect(appends.splice(0)).toMatchObject([{ insertLeaseEpoch: 0 }])
     for (let atMs = 20_000; atMs <= 60_000; atMs += 20_000) {
       engine.advance(atMs)
       engine.tick()
       engine.ponged(2)
+      if (mailWants().length === 0) findNoReceipt()
     }
-    expect(wants).toHaveLength(1)
+    expect(mailWants()).toHaveLength(1)
   })
 })
