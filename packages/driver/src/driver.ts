@@ -8,6 +8,7 @@ import {
   type ClaimResultOf,
   type ClaimWant,
   type ClaimWantOf,
+  type ConnectionEnd,
   type DeliveryUpdate,
   type Effects,
   Engine,
@@ -143,13 +144,8 @@ export class Driver implements Effects {
     return socket
   }
 
-  disconnected(socket: SocketId): void {
-    if (this.#connections.delete(socket)) this.step(() => this.engine.closed(socket))
-  }
-
-  /** Call instead of `disconnected` when the client has closed the connection normally. */
-  closedNormally(socket: SocketId): void {
-    if (this.#connections.delete(socket)) this.step(() => this.engine.closedNormally(socket))
+  disconnected(socket: SocketId, end: ConnectionEnd = 'broken'): void {
+    if (this.#connections.delete(socket)) this.step(() => this.engine.closed(socket, end))
   }
 
   received(socket: SocketId, frame: ClientFrame): void {

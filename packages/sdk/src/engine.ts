@@ -354,10 +354,7 @@ export class PeerEngine {
     this.connection.fail(error)
   }
 
-  /**
-   * Sends everything that is not due yet: settles, and extensions of the messages that the application processes. The
-   * broker takes the others as untouched, and their attempts don't count.
-   */
+  /** Also sends what is not due, such as extensions of messages in hand: for the others, no attempt counts. */
   flushReceived(): void {
     if (this.state.name === 'live') this.#transmitAll(this.receiver.takeFrames(Infinity))
   }

@@ -131,10 +131,7 @@ export function socketHandlers(
     close: (socket, code) => {
       admission.left(socket.data.clientAddress, socket.data, socket.data.isProven)
       socket.data.connection?.over()
-      guard(socket, () => {
-        if (code === NORMAL_CLOSURE) driver.closedNormally(socket.data.socket)
-        else driver.disconnected(socket.data.socket)
-      })
+      guard(socket, () => driver.disconnected(socket.data.socket, code === NORMAL_CLOSURE ? 'normal' : 'broken'))
     },
   } satisfies WebSocketHandler<SocketState>
 }

@@ -159,7 +159,7 @@ describe('a client that closes its connection normally', () => {
     const at = pushedThree()
     at.engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
     at.engine.received(2, { type: 'extend', ids: [2 as DeliveryId], forMs: 30_000 })
-    at.engine.closedNormally(2)
+    at.engine.closed(2, 'normal')
     expect(releasedBy(at)).toEqual([[3, 2, true]])
     expect(at.failedAttempts).toEqual([])
   })
@@ -171,7 +171,7 @@ describe('a client that closes its connection normally', () => {
     extend(0)
     extend(0)
     expect(at.extensions.map(({ delivery: { id } }) => id)).toEqual([1, 2])
-    at.engine.closedNormally(2)
+    at.engine.closed(2, 'normal')
     expect(releasedBy(at).map(([id]) => id)).toEqual([1, 2, 3])
   })
 
@@ -183,7 +183,7 @@ describe('a client that closes its connection normally', () => {
     at.engine.advance(5_000)
     at.engine.ponged(2)
     at.engine.advance(20_000)
-    at.engine.closedNormally(2)
+    at.engine.closed(2, 'normal')
     expect(at.failedAttempts.map(({ id }) => id)).toEqual([2])
   })
 
@@ -205,7 +205,7 @@ describe('a client that closes its connection normally', () => {
       at.engine.tick()
       for (const socket of [1, 2]) at.engine.ponged(socket)
     }
-    at.engine.closedNormally(2)
+    at.engine.closed(2, 'normal')
     expect(at.releases).toEqual([])
   })
 
@@ -218,7 +218,7 @@ describe('a client that closes its connection normally', () => {
       const numbers = idsFrom(next, 10) as number[]
       next += 10
       at.engine.claimed([{ want: at.wants.splice(0)[0]!, claimed: claimedOf(...numbers) }])
-      at.engine.closedNormally(2)
+      at.engine.closed(2, 'normal')
     }
     expect(at.releases).toHaveLength(2_000)
     expect(at.failedAttempts).toEqual([])
@@ -315,7 +315,7 @@ describe('a delivery that was often attempted', () => {
 
   test('is returned without a failed attempt when its recipient closes normally and has not touched it', () => {
     const { engine, failedAttempts, releases } = pushedAlone()
-    engine.closedNormally(2)
+    engine.closed(2, 'normal')
     expect(failedAttempts).toEqual([])
     expect(releases).toMatchObject([{ delivery: { id: 1 }, isUntouched: true }])
   })
@@ -323,7 +323,7 @@ describe('a delivery that was often attempted', () => {
   test('gets a failed attempt when its recipient processes it and closes normally', () => {
     const { engine, failedAttempts, releases } = pushedAlone()
     engine.received(2, { type: 'extend', ids: [1 as DeliveryId], forMs: 30_000 })
-    engine.closedNormally(2)
+    engine.closed(2, 'normal')
     expect(failedAttempts.map(({ id }) => id)).toEqual([1])
     expect(releases).toEqual([])
   })

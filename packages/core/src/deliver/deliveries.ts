@@ -38,6 +38,9 @@ const EXTEND_MAX_MS = 4 * 60_000
 
 const UNKNOWN_ID = 0
 
+/** `normal`: the client has closed the connection because it has finished. */
+export type ConnectionEnd = 'normal' | 'broken'
+
 interface RoutedWant extends ClaimWantOf<'mailbox'> {
   readonly live: LiveSession
 }
@@ -298,11 +301,10 @@ export class Deliveries {
   }
 
   /**
-   * Call when the client has closed the connection normally. Returns the deliveries that it has not touched, and their
-   * attempts don't count. They share the rate of retries, because each costs a row update too: beyond it, the attempts
+   * Returns the deliveries that the recipient has not touched, and their attempts don't count. They share the rate of retries, because each costs a row update too: beyond it, the attempts
    * count.
    */
-  returnUntouched(live: LiveSession): void {
+  private returnUntouched(live: LiveSession): void {
     const releases: Release[] = []
     for (const [id, unsettled] of live.credit.takeUntouched()) {
       if (this.retryPauseMs(live) > 0) break
@@ -312,11 +314,12 @@ export class Deliveries {
   }
 
   /**
-   * Call when the recipient's connection broke. Adds a failed attempt to its suspect; without a suspect, to the oldest
+   * Call when the recipient's connection has ended. Adds a failed attempt to its suspect; without a suspect, to the oldest
    * delivery if it was held for long. Other deliveries may never have arrived: if they counted, a network that drops
    * large frames would turn valid mail into dead letters.
    */
-  left(live: LiveSession, arrivedUntilMs: Millis): void {
+  left(live: LiveSession, end: ConnectionEnd, arrivedUntilMs: Millis): void {
+    if (end === 'normal') this.returnUntouched(live)
     if (this.failSuspect(live)) return
     const oldest = live.credit.unsettled.entries().next().value
     if (!oldest) return

@@ -139,7 +139,7 @@ test('a member that closes normally releases each delivery once, and the attempt
   its.join(2, 2)
   its.deal([0, deliveryOf(1)], [1, deliveryOf(2)])
   its.engine.received(2, { type: 'extend', ids: [2 as DeliveryId], forMs: 1_000 })
-  its.engine.closedNormally(2)
+  its.engine.closed(2, 'normal')
   expect(its.releases).toMatchObject([
     { delivery: { id: 1, holder: 2 }, epoch: 2, isUntouched: true },
     { delivery: { id: 2, holder: 2 }, epoch: 2, isUntouched: false },

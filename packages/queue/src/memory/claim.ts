@@ -94,11 +94,14 @@ export function collectFor(
   return { status: 'collected', deliveries: within.map((row) => ({ ...store.deliveryOf(row), attempt: 1 })), hasMore }
 }
 
-/** Implements `RELEASE` for one row. */
-export function endLease(row: StoredDelivery | undefined, { delivery, epoch, isUntouched }: Release): void {
-  if (!isHeldBy(row, delivery, epoch)) return
-  row.lease = null
-  if (isUntouched) row.attempts = Math.max(row.attempts - 1, 0)
+/** Implements `RELEASE`. */
+export function releaseIn(store: MemoryDatabase, releases: readonly Release[]): void {
+  for (const { delivery, epoch, isUntouched } of releases) {
+    const row = store.findDelivery(delivery)
+    if (!isHeldBy(row, delivery, epoch)) continue
+    row.lease = null
+    if (isUntouched) row.attempts = Math.max(row.attempts - 1, 0)
+  }
 }
 
 const isAlone = ({ attempts }: StoredDelivery): boolean => attempts >= ALONE_AFTER_ATTEMPTS

@@ -17,7 +17,6 @@ import {
   OPEN,
   type ReceiptEvent,
   type Reject,
-  type Release,
   type RemoteClaimed,
   type RemoteWant,
   type Retry,
@@ -58,7 +57,6 @@ import {
   addFailedAttempt,
   claimFor,
   collectFor,
-  endLease,
   hasFailedTooOften,
   isFree,
   isHeldBy,
@@ -255,10 +253,6 @@ export class MemoryShard {
       if (!isHeldBy(row, delivery, epoch)) continue
       row.lease = { ...row.lease!, untilMs: this.store.nowMs + Math.min(forMs, LEASE_FUTURE_MAX_MS) }
     }
-  }
-
-  release(releases: readonly Release[]): void {
-    for (const release of releases) endLease(this.store.findDelivery(release.delivery), release)
   }
 
   notifyPushed(deliveries: readonly DeliveryRef[]): void {

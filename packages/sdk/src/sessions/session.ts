@@ -242,9 +242,7 @@ class Incoming {
     this.#options = options
     this.#dispatcher = new Dispatcher({
       emit: (event) => options.onEvent?.(event),
-      hold: (message) => {
-        if (options.readWhen !== 'marked') this.markRead(message)
-      },
+      hold: (message) => options.readWhen !== 'marked' && this.markRead(message),
     })
   }
 

@@ -100,10 +100,9 @@ export class ShardLife implements ShardRun {
         connection.isOpen = false
         const { peer, epoch, socket } = connection
         const isOver = () => this.isOver
-        if (closeNumber === NORMAL) {
-          if (peer) watchUntouched(this.world, { ...peer, epoch, ids: connection.untouched }, isOver)
-          this.driver.closedNormally(socket)
-        } else this.driver.disconnected(socket)
+        const isNormal = closeNumber === NORMAL
+        if (peer && isNormal) watchUntouched(this.world, { ...peer, epoch, ids: connection.untouched }, isOver)
+        this.driver.disconnected(socket, isNormal ? 'normal' : 'broken')
         if (peer) watchLeaver(this.world, { ...peer, epoch }, isOver)
       },
     })

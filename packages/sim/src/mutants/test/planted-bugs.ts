@@ -184,7 +184,7 @@ const driver: readonly Edit[] = [
 const core: readonly Edit[] = [
   {
     name: 'a client that closes normally keeps what it has not touched',
-    from: 'if (live) this.deliveries.returnUntouched(live)',
+    from: "if (end === 'normal') this.returnUntouched(live)",
     to: '',
     breaks: /^unread/,
   },
