@@ -9,7 +9,11 @@ test('commands that wait for reports count no attempt for unread mail, and their
   const carol = machine.start(['listen', '--profile', 'carol'])
   await carol.until('it listens', ({ stderr }) => stderr.includes('listening'))
   const waiting = ['send', 'carol', 'x', '--wait', 'settled', '--timeout', '1m', '--profile', 'frank']
-  for (let turn = 0; turn < 8; turn++) expect((await machine.run(waiting)).code).toBe(0)
+  for (let turn = 0; turn < 7; turn++) expect((await machine.run(waiting)).code).toBe(0)
+  const as = ['--profile', 'frank']
+  const [sent] = jsonLinesOf(await machine.run(['sent', '--json', ...as]))
+  expect((await machine.run(['why', sent.envelopeId, ...as])).code).toBe(0)
+  expect((await machine.run(['request', 'carol', 'are you there?', '--timeout', '1s', ...as])).code).not.toBe(0)
   const unread = jsonLinesOf(await machine.run(['inbox', '--json', '--profile', 'frank']))
   expect(unread).toMatchObject([
     { text: 'one', attempts: 0 },
@@ -22,7 +26,7 @@ test('an agent that reads nothing counts no attempt, and one that reads a messag
   for (const text of ['one', 'two']) await machine.run(['send', 'bob', text])
   const waiting = async () => jsonLinesOf(await machine.run(['inbox', '--json', '--profile', 'bob']))
   const areHeld = () => expect.poll(waiting).toMatchObject([{ isHeld: true }, { isHeld: true }])
-  for (let turn = 0; turn < 2; turn++) {
+  {
     await using _agent = await Agent.start(machine, ['--profile', 'bob'])
     await areHeld()
   }
