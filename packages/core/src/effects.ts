@@ -69,7 +69,7 @@ export type DeliveryUpdate =
   /** Moves deliveries to the dead letters. Reply for deliveries with a receipt: `receiptsCommitted`. */
   | { readonly type: 'reject'; readonly rejects: readonly Reject[]; readonly withReceipt: readonly Settle[] }
   | { readonly type: 'extend'; readonly extensions: readonly Extension[] }
-  /** Releases deliveries of pools for other members. Reply: `released`. */
+  /** Returns deliveries to their queues without a failed attempt. Reply for deliveries of pools: `released`. */
   | { readonly type: 'release'; readonly releases: readonly Release[] }
   /** Counts a failed attempt because the recipient left while it held the delivery. */
   | { readonly type: 'failAttempt'; readonly delivery: DeliveryRef }

@@ -18,7 +18,7 @@ import type {
 } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
 import { Context, type Counters, type Timed } from './context.ts'
-import { Deliveries } from './deliver/deliveries.ts'
+import { type ConnectionEnd, Deliveries } from './deliver/deliveries.ts'
 import { RemoteLeases } from './deliver/remote-leases.ts'
 import { type FoundGroups, GroupDirectory } from './directory/groups.ts'
 import type { SpaceFacts } from './directory/permissions.ts'
@@ -209,10 +209,10 @@ export class Engine {
     if (session) this.refuse(session, code)
   }
 
-  closed(socket: SocketId): void {
+  closed(socket: SocketId, end: ConnectionEnd = 'broken'): void {
     const session = this.sessions.get(socket)
     if (!session) return
-    if (session.state.name === 'live') this.deliveries.left(session.state.live, session.arrivedUntilMs)
+    if (session.state.name === 'live') this.deliveries.left(session.state.live, end, session.arrivedUntilMs)
     this.over(session)
   }
 

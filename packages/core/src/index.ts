@@ -1,4 +1,5 @@
 export type { Counters, Timed, TimedStage } from './context.ts'
+export type { ConnectionEnd } from './deliver/deliveries.ts'
 export type { FoundGroups } from './directory/groups.ts'
 export type { SpaceFacts } from './directory/permissions.ts'
 export * from './directory/request-types.ts'

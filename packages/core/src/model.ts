@@ -449,7 +449,7 @@ export class LiveSession {
     const byteCount = envelope.length + (body?.length ?? 0)
     const receiptTo = terms === null ? null : this.receiptTo(delivery)
     this.credit.pushed(id, { priority, pushedAtMs: nowMs, byteCount, receiptTo, pool, isParked, isLapsed: false })
-    if (delivery.attempt > ALONE_AFTER_ATTEMPTS && !isParked) this.credit.suspect = id
+    if (delivery.attempt > ALONE_AFTER_ATTEMPTS && !isParked) this.credit.suspect ??= id
   }
 
   /**

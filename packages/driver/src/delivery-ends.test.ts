@@ -22,6 +22,7 @@ let timers: BackgroundTimers
 let statements: { readonly ids: number[]; readonly answer: PromiseWithResolvers<void> }[]
 let notified: number[]
 let failures: unknown[]
+let released: number[]
 let woken: number
 let settled: PromiseWithResolvers<void>
 let settling: PeerNo | null
@@ -32,6 +33,7 @@ beforeEach(() => {
   statements = []
   notified = []
   failures = []
+  released = []
   woken = 0
   settled = Promise.withResolvers()
   settling = null
@@ -43,9 +45,10 @@ beforeEach(() => {
   const report = (_: string, error: unknown) => failures.push(error)
   ends = new DeliveryEnds({
     ...{ clock, timers, failures: new Failures(clock, { failed: report, fault: (error) => failures.push(error) }) },
-    queue: { retry: statement, reject: statement, extend: statement },
+    queue: { retry: statement, reject: statement, extend: statement, release: statement },
     commits: { settled: () => settled.promise, hasSettlesOf: ({ peer }) => peer === settling },
     receiptsCommitted: (all) => notified.push(...all.map(({ id }) => Number(id))),
+    released: (all) => released.push(...all.map(({ delivery }) => Number(delivery.id))),
     retryDue: () => {
       woken += 1
     },
@@ -137,6 +140,19 @@ function pongOf(peer: { readonly meshId: MeshId; readonly peer: PeerNo }): 'now'
   ends.whenCommitted(peer, now, () => undefined)
   return when
 }
+
+test('a session opens when what the previous session released is back in the queue', async () => {
+  const opened: string[] = []
+  ends.release([{ delivery: deliveryOf(1), epoch: 2, isUntouched: true }])
+  settled.resolve()
+  await clock.turn()
+  const opening = ends.before(ann, async () => void opened.push('next'))
+  await clock.turn()
+  expect([released, opened]).toEqual([[], []])
+  await answer()
+  await opening
+  expect([released, opened]).toEqual([[1], ['next']])
+})
 
 test("another peer's statement that hangs delays neither settle, pong nor session", async () => {
   ends.extend([extensionOf(1, bob)])

@@ -1,9 +1,9 @@
 /**
- * Ends deliveries for recipients: settles join the group commit; retries, rejects and extensions have their own batched
- * statements. A peer that reconnects waits for its own earlier statements, so that it does not receive the same mail
+ * Ends deliveries for recipients: settles join the group commit; retries, rejects, extensions and releases have their
+ * own batched statements. A peer that reconnects waits for its own earlier statements, so that it does not receive the same mail
  * again.
  */
-import type { DeliveryRef, Extension, Reject, Retry, SessionRef, Settle } from '@sealpost/protocol'
+import type { DeliveryRef, Extension, Reject, Release, Retry, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 import type { BackgroundTimers, Failures } from './background.ts'
@@ -27,11 +27,13 @@ const RETRY_WAKE_MAX_MS: Millis = 60_000
 export interface EndPorts {
   readonly clock: Pick<Clock, 'after'>
   readonly timers: BackgroundTimers
-  readonly queue: Pick<Queue, 'retry' | 'reject' | 'extend'>
+  readonly queue: Pick<Queue, 'retry' | 'reject' | 'extend' | 'release'>
   readonly commits: Pick<CommitLoop, 'settled' | 'hasSettlesOf'>
   readonly failures: Failures
   /** Called once these rejects, whose senders requested receipts, are committed. */
   receiptsCommitted(receipts: readonly Settle[]): void
+  /** Called once these deliveries are back in their queues. */
+  released(releases: readonly Release[]): void
   /** Called when a retried delivery is ready. */
   retryDue(recipient: RecipientRef): void
 }
@@ -41,6 +43,9 @@ export class DeliveryEnds {
   readonly #retries = new Batcher((retries: readonly Retry[]) => this.#flushRetries(retries), { max: RETRIES_MAX })
   readonly #rejects = new Batcher((rejects: readonly Reject[]) => this.#flushRejects(rejects), { max: REJECTS_MAX })
   readonly #extensions = new Batcher((them: readonly Extension[]) => this.#flushExtensions(them), { max: RETRIES_MAX })
+  readonly #releases = new Batcher((releases: readonly Release[]) => this.#flushReleases(releases), {
+    max: RETRIES_MAX,
+  })
   /** Unfinished statements by peer. Each promise resolves with whether the statement succeeded. */
   readonly #underWay = new Map<string, Set<Promise<boolean>>>()
 
@@ -72,7 +77,11 @@ export class DeliveryEnds {
     for (const extension of extensions) this.#track(extension, this.#extensions.add(extension))
   }
 
-  /** Opens a session once the peer's earlier settles, retries and rejects are committed. */
+  release(releases: readonly Release[]): void {
+    for (const release of releases) this.#track(release, this.#releases.add(release))
+  }
+
+  /** Opens a session once the peer's earlier settles, retries, rejects and releases are committed. */
   async before<T>(session: SessionRef, open: () => Promise<T>): Promise<T> {
     await this.committed(session, WAIT_MAX_MS)
     return open()
@@ -140,6 +149,12 @@ export class DeliveryEnds {
   async #flushExtensions(extensions: readonly Extension[]): Promise<undefined[]> {
     await this.#report('extend.failed', this.#ports.queue.extend(extensions)).catch(() => undefined)
     return extensions.map(() => undefined)
+  }
+
+  async #flushReleases(releases: readonly Release[]): Promise<undefined[]> {
+    await this.#report('release.failed', this.#ports.queue.release(releases))
+    this.#ports.released(releases)
+    return releases.map(() => undefined)
   }
 
   #report(event: string, statement: Promise<void>): Promise<void> {

@@ -8,6 +8,7 @@ import {
   type ClaimResultOf,
   type ClaimWant,
   type ClaimWantOf,
+  type ConnectionEnd,
   type DeliveryUpdate,
   type Effects,
   Engine,
@@ -93,6 +94,7 @@ export class Driver implements Effects {
       ...parts,
       commits: this.#commits,
       receiptsCommitted: (receipts) => step(() => this.engine.receiptsCommitted(receipts)),
+      released: (releases) => step(() => this.engine.released(releases)),
       retryDue: ({ meshId, peer }) => step(() => this.engine.hints.wake(meshId, peer)),
     })
     this.#claims = {
@@ -142,8 +144,8 @@ export class Driver implements Effects {
     return socket
   }
 
-  disconnected(socket: SocketId): void {
-    if (this.#connections.delete(socket)) this.step(() => this.engine.closed(socket))
+  disconnected(socket: SocketId, end: ConnectionEnd = 'broken'): void {
+    if (this.#connections.delete(socket)) this.step(() => this.engine.closed(socket, end))
   }
 
   received(socket: SocketId, frame: ClientFrame): void {
@@ -237,7 +239,7 @@ export class Driver implements Effects {
       case 'notifyPushed':
         return this.#statements.notifyPushed(update.deliveries)
       case 'release':
-        return this.#statements.release(update.releases)
+        return this.ends.release(update.releases)
       case 'failAttempt':
         return this.#statements.failAttempt(update.delivery)
       case 'forgetLost':

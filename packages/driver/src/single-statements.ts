@@ -1,6 +1,6 @@
 /** Runs the statements outside the loops: a call of the queue or the request services, then one of the engine. */
 import { type Engine, type EngineLimits, type Lookup, type Request, replyFrom, type SocketId } from '@sealpost/core'
-import type { DeliveryRef, FrameOf, Release, SenderBacklog, SessionRef, Settle } from '@sealpost/protocol'
+import type { DeliveryRef, FrameOf, SenderBacklog, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
 import type { DeliveryId, MeshId, Millis, PeerNo } from '@sealpost/std'
 import type { Failures } from './background.ts'
@@ -93,11 +93,6 @@ export class SingleStatements {
 
   failAttempt(delivery: DeliveryRef): void {
     this.#run('countFailedAttempt', this.#ports.queue.countFailedAttempt(delivery))
-  }
-
-  release(releases: readonly Release[]): void {
-    const { engine, queue } = this.#ports
-    this.#run('releaseToPool', queue.release(releases), () => engine.released(releases))
   }
 
   measure(meshId: MeshId, scope: PeerNo | 'mesh'): void {

@@ -42,10 +42,12 @@ export interface Retry {
   readonly afterMs: Millis
 }
 
-/** Releases a delivery of a pool to the other members. `epoch`: see `PoolSlot`. */
+/** Returns a delivery to its queue without a failed attempt. `epoch`: for a delivery of a pool, see `PoolSlot`. */
 export interface Release {
   readonly delivery: DeliveryRef
   readonly epoch: number
+  /** Whether the attempt does not count, because the recipient has not touched the delivery. */
+  readonly isUntouched: boolean
 }
 
 /** A live session, as its shard believes. A statement with a stale epoch changes nothing. */

@@ -176,7 +176,8 @@ export const MEANINGS: Meanings = {
     about: 'Extends the leases of deliveries that the recipient is still processing.',
     fields: {
       ids: 'deliveries that were pushed on this connection; the broker ignores other ids',
-      forMs: 'new lease duration, counted from now; at most 4 minutes at a time',
+      forMs:
+        'new lease duration, counted from now; at most 4 minutes at a time; 0: the deliveries are not being processed',
     },
   },
   status: {

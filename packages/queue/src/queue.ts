@@ -64,7 +64,7 @@ export interface Queue {
   extend(extensions: readonly Extension[]): Promise<void>
   /** Assigns pools' deliveries to free members, one delivery for each slot. */
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
-  /** Ends leases on pool deliveries, so that other members can take them, without a failed attempt. */
+  /** Ends leases without a failed attempt. For an untouched delivery, the attempt does not count. */
   release(releases: readonly Release[]): Promise<void>
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Queues a `pushed` receipt for the sender of each delivery. */

@@ -104,7 +104,7 @@ export class PeerDriver implements PeerEffects {
         resolve()
       }
       this.tell(() => {
-        this.engine.flushSettles()
+        this.engine.flushReceived()
         this.engine.connection.ping(ponged)
       })
     })

@@ -343,20 +343,20 @@ export class PeerEngine {
     this.#keys.lookup(peer, waiter, this.#nowMs)
   }
 
-  /** Sends the pending settles, then closes the connection. */
+  /** Sends what is pending about received messages, then closes the connection. */
   close(): void {
-    this.flushSettles()
+    this.flushReceived()
     this.connection.close()
   }
 
   #fail(error: SealpostError): void {
-    this.flushSettles()
+    this.flushReceived()
     this.connection.fail(error)
   }
 
-  flushSettles(): void {
-    const { receiver, state } = this
-    if (state.name === 'live') this.#transmitAll([...receiver.takeFrames(this.#nowMs), ...receiver.takeSettles()])
+  /** Also sends what is not due, such as extensions of messages in hand: for the others, no attempt counts. */
+  flushReceived(): void {
+    if (this.state.name === 'live') this.#transmitAll(this.receiver.takeFrames(Infinity))
   }
 
   #receivedLive(frame: ServerFrame): void {

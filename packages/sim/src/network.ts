@@ -13,9 +13,10 @@ interface ClientEnd {
 
 interface ServerEnd {
   received(frame: ClientFrame): void
-  closed(): void
+  closed(closeNumber: number): void
 }
 
+export const NORMAL = 1000
 const ABNORMAL = 1006
 
 /** A connection of two ordered pipes. A cut discards their contents, and both ends notice it late. */
@@ -80,7 +81,7 @@ export class SimulatedLink {
 
   closeFromClient(): void {
     this.client = null
-    this.towardsServer(() => this.closeServer())
+    this.towardsServer(() => this.closeServer(NORMAL))
   }
 
   breakServer(): void {
@@ -94,7 +95,7 @@ export class SimulatedLink {
     if (this.isCut) return
     this.isCut = true
     this.clock.after(noticed.clientAfterMs, () => this.closeClient(ABNORMAL))
-    this.clock.after(noticed.serverAfterMs, () => this.closeServer())
+    this.clock.after(noticed.serverAfterMs, () => this.closeServer(ABNORMAL))
   }
 
   private towardsServer(arrive: () => void): void {
@@ -112,10 +113,10 @@ export class SimulatedLink {
     client?.closed(closeNumber)
   }
 
-  private closeServer(): void {
+  private closeServer(closeNumber: number): void {
     const { server } = this
     this.server = null
-    server?.closed()
+    server?.closed(closeNumber)
   }
 
   private arrivalAfter(lastMs: Millis): Millis {

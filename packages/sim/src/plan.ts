@@ -99,6 +99,8 @@ export function drawPlan(random: Random): FaultPlan {
 }
 
 const ENDS_SALT = 0x0d1e5
+const CLOSES_SALT = 0xc105e
+const CLOSES_MAX = 12
 
 /**
  * Chooses how deliveries end unsettled, by short times to live or few failed attempts, with a separate random source,
@@ -108,6 +110,8 @@ export class Ends {
   /** The limits of failed attempts, out of reach in worlds without such dead letters. */
   readonly failedAttempts: Pick<QueueOptions, 'failedAttemptsMax' | 'failedAttemptsSpanMs'>
   readonly areFailedAttemptsCounted: boolean
+  /** When peers close their connections normally, as shares of the time for faults. */
+  readonly closes: readonly number[]
   private readonly random: Random
   private readonly expiring: number
 
@@ -119,6 +123,8 @@ export class Ends {
     this.failedAttempts = this.areFailedAttemptsCounted
       ? { failedAttemptsMax: 1 + random.below(3), failedAttemptsSpanMs: random.below(2_000) }
       : { failedAttemptsMax: 1_000, failedAttemptsSpanMs: 0 }
+    const ofCloses = seededRandom(seed ^ CLOSES_SALT)
+    this.closes = ofCloses.chance(0.3) ? Array.from({ length: 1 + ofCloses.below(CLOSES_MAX) }, ofCloses.next) : []
   }
 
   drawTtlSeconds(): number {

@@ -61,6 +61,7 @@ const MARKS = [
   'claim: short of what it picked',
   'claim: stale',
   'clock jump',
+  'closed normally with untouched deliveries',
   'closed: heartbeat_missed',
   'closed: revoked',
   'closed: restarting',

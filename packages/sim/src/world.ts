@@ -266,6 +266,8 @@ class World implements Surroundings {
     for (let i = 0; i < plan.clockJumps; i++) this.sometime(() => this.jump())
     for (const share of this.turns.shares)
       this.clock.after(share * FAULTS_MS, () => this.peers[Math.floor(share * 1e6) % this.peers.length]!.turnBoxKey())
+    for (const share of this.ends.closes)
+      this.clock.after(share * FAULTS_MS, () => this.peers[Math.floor(share * 1e6) % this.peers.length]!.rejoin())
     const [owner, suspect] = this.peers as [SimPeer, SimPeer]
     for (const { share, verdict } of this.consents.changes)
       this.clock.after(share * FAULTS_MS, () => owner.changeConsent(suspect.peerKey, verdict))

@@ -128,13 +128,16 @@ export function socketHandlers(
       })
     },
     drain: (socket) => guard(socket, () => driver.step(() => driver.engine.drained(socket.data.socket))),
-    close: (socket) => {
+    close: (socket, code) => {
       admission.left(socket.data.clientAddress, socket.data, socket.data.isProven)
       socket.data.connection?.over()
-      guard(socket, () => driver.disconnected(socket.data.socket))
+      guard(socket, () => driver.disconnected(socket.data.socket, code === NORMAL_CLOSURE ? 'normal' : 'broken'))
     },
   } satisfies WebSocketHandler<SocketState>
 }
+
+/** The close code of a client that has finished. */
+const NORMAL_CLOSURE = 1000
 
 /** Counts pings and pongs, because Bun answers pings itself. */
 function countControl({ data }: Socket, driver: Driver): void {

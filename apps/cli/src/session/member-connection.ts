@@ -16,6 +16,7 @@ import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations
 import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { guardMembers, type MemberProofs } from '@sealpost/sdk/members'
+import { leaveUnread } from '@sealpost/sdk/peek'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { applyRecoveries, type Recoveries } from '@sealpost/sdk/recoveries'
 import { sentLogOf } from '@sealpost/sdk/sent'
@@ -94,6 +95,7 @@ export async function openMemberConnection(
     }
     const peer = await openPeer({ url: urls, brokerKey, meshId, ...terms })
     applyRecoveries(peer, recoveries)
+    leaveUnread(peer)
     const confirmations = beginLogs(peer) // first, because a report can arrive during each wait
     const proofs = await openProfileProofs(shell)
     guardMembers(peer, proofs)

@@ -10,7 +10,7 @@
  * - a *fence* voids all leases of the session after a reply was lost.
  */
 
-import { ANY_ID, type IdRange, PRIORITY_MAX, type RemoteWant, type Want } from '@sealpost/protocol'
+import { ANY_ID, type IdRange, PRIORITY_MAX, RECEIPT_IDS_FROM, type RemoteWant, type Want } from '@sealpost/protocol'
 import { type DeliveryId, ID_BLOCK, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import type { EngineLimits } from '../limits.ts'
 import { WeightedFairQueue } from './outgoing.ts'
@@ -42,6 +42,7 @@ interface Scan {
 }
 
 const NO_ID: IdRange = { from: Infinity, to: 0 }
+const RECEIPT_IDS: IdRange = { from: RECEIPT_IDS_FROM, to: ANY_ID.to }
 
 /**
  * How many more deliveries a claim requests than are known to wait. A claim that returns fewer than requested has
@@ -88,8 +89,8 @@ export class Credit {
   readonly unsettled = new Map<DeliveryId, Unsettled>()
   isCongested = false
   /**
-   * A pushed delivery that may have crashed the recipient before (`ALONE_AFTER_ATTEMPTS`). While it is held, nothing
-   * else is pushed.
+   * A pushed delivery that may have crashed the recipient before (`ALONE_AFTER_ATTEMPTS`). While it is held, only
+   * receipts are pushed: they contain no message that could crash the recipient, and commands wait for them.
    */
   suspect: DeliveryId | null = null
   priorityMax = PRIORITY_MAX
@@ -112,6 +113,8 @@ export class Credit {
   private waiting = 0
   private waitingIds: IdRange = NO_ID
   private mayWait = true
+  /** Whether receipts may wait that were not claimed beside a suspect. */
+  private mayReceiptsWait = true
   /** Whether the claim in flight may return mail from any sender. */
   private isAskedForAny = false
 
@@ -140,6 +143,7 @@ export class Credit {
 
   noticeBacklog(): void {
     this.mayWait = true
+    this.mayReceiptsWait = true
   }
 
   /** Counts an append. Returns whether the envelope may request a lease on insert. */
@@ -243,12 +247,13 @@ export class Credit {
   /** Call when deliveries were released, so that they wait again. */
   returned(): void {
     this.scanned = null
-    this.mayWait = true
+    this.noticeBacklog()
   }
 
   /** Starts a claim, if the state allows one. Returns its size, or null. */
   startClaim(at: { readonly lastId: number; readonly nowMs: Millis; nextTick(): number }): ClaimRequest | null {
-    if (this.asked || this.isFenced || this.isCongested || this.suspect !== null) return null
+    if (this.asked || this.isFenced || this.isCongested) return null
+    if (this.suspect !== null) return this.startReceiptClaim()
     if (!this.mayWait && this.waiting === 0) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, this.needed) || freeBytes < window.byteCount >> 2) return null
@@ -269,6 +274,16 @@ export class Credit {
     this.waitingIds = NO_ID
     this.mayWait = false
     return asked
+  }
+
+  private startReceiptClaim(): ClaimRequest | null {
+    const { freeCount, freeBytes, priorityMax, remoteLeases, fairQueue } = this
+    if (!this.mayReceiptsWait || freeCount < 1 || freeBytes < 1) return null
+    this.mayReceiptsWait = false
+    const room = { count: freeCount, byteCount: freeBytes }
+    this.asked = room
+    this.scanning = null
+    return { ...room, ids: RECEIPT_IDS, priorityMax, virtualTimes: fairQueue.now, collected: remoteLeases.lastIds }
   }
 
   /** Starts a collect if no older mail waits in the queue. Returns its size, or null. */
@@ -304,7 +319,7 @@ export class Credit {
     const isComplete = this.scanning !== null && !answer.mayHaveMore
     this.asked = null
     this.isAskedForAny = false
-    if (answer.mayHaveMore) this.mayWait = true
+    if (answer.mayHaveMore) this.noticeBacklog()
     else this.scanned = this.scanning ?? this.scanned
     for (const [sender, lane] of this.lanes) {
       if (lane.waits === 'in a claim') lane.waits = 'no' // deliveries that remain may belong to any sender
@@ -352,6 +367,20 @@ export class Credit {
     if (!unsettled || unsettled.isLapsed) return undefined
     unsettled.heldFromMs = untilMs - this.limits.leaseMs
     return unsettled
+  }
+
+  /** Marks deliveries as not being processed, whatever the recipient has extended before. */
+  markUntouched(ids: readonly DeliveryId[]): void {
+    for (const id of ids) delete this.unsettled.get(id)?.heldFromMs
+  }
+
+  /** Removes and returns the deliveries that the recipient has neither ended nor extended, oldest first. */
+  takeUntouched(): [DeliveryId, Unsettled][] {
+    const untouched = [...this.unsettled].filter(
+      ([, { isLapsed, heldFromMs }]) => !isLapsed && heldFromMs === undefined,
+    )
+    for (const [id] of untouched) this.settled(id)
+    return untouched
   }
 
   /** Returns the settled delivery; undefined if this session does not hold it. */

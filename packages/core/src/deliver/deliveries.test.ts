@@ -1,5 +1,12 @@
 /** Tests that mail from one sender is pushed in the order of ids, in any order of commits and claims. */
-import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
+import {
+  ALONE_AFTER_ATTEMPTS,
+  ANY_ID,
+  type Claimed,
+  type Delivery,
+  encodeReceipt,
+  RECEIPT_IDS_FROM,
+} from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
@@ -136,6 +143,88 @@ test.each([
   },
 )
 
+describe('a client that closes its connection normally', () => {
+  /** Connects peer 2, which is pushed deliveries 1 to 3. */
+  function pushedThree(limits: Parameters<typeof world>[0] = {}) {
+    const at = world({ heartbeatMs: 4_000, ...limits })
+    at.wants.length = 0
+    at.enter(2)
+    at.engine.claimed([{ want: at.wants.splice(0)[0]!, claimed: claimedOf(1, 2, 3) }])
+    return at
+  }
+  const releasedBy = ({ releases }: ReturnType<typeof world>) =>
+    releases.map(({ delivery: { id }, epoch, isUntouched }) => [id, epoch, isUntouched])
+
+  test('returns what it has neither ended nor extended, and its attempts do not count', () => {
+    const at = pushedThree()
+    at.engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
+    at.engine.received(2, { type: 'extend', ids: [2 as DeliveryId], forMs: 30_000 })
+    at.engine.closed(2, 'normal')
+    expect(releasedBy(at)).toEqual([[3, 2, true]])
+    expect(at.failedAttempts).toEqual([])
+  })
+
+  test('returns what it has extended if it then reports that it does not process it', () => {
+    const at = pushedThree()
+    const extend = (forMs: number) => at.engine.received(2, { type: 'extend', ids: [1, 2, 9] as DeliveryId[], forMs })
+    extend(30_000)
+    extend(0)
+    extend(0)
+    expect(at.extensions.map(({ delivery: { id } }) => id)).toEqual([1, 2])
+    at.engine.closed(2, 'normal')
+    expect(releasedBy(at).map(([id]) => id)).toEqual([1, 2, 3])
+  })
+
+  test('gets a failed attempt for a delivery that it extended and held for long, as after a broken connection', () => {
+    const at = pushedThree()
+    at.engine.received(2, { type: 'extend', ids: [2 as DeliveryId], forMs: 60_000 })
+    at.engine.advance(4_500)
+    at.engine.tick()
+    at.engine.advance(5_000)
+    at.engine.ponged(2)
+    at.engine.advance(20_000)
+    at.engine.closed(2, 'normal')
+    expect(at.failedAttempts.map(({ id }) => id)).toEqual([2])
+  })
+
+  test('returns nothing if its connection breaks or the broker ends it', () => {
+    for (const end of [
+      (at: ReturnType<typeof world>) => at.engine.closed(2),
+      (at: ReturnType<typeof world>) => at.engine.refused(2, 'frame_malformed'),
+    ]) {
+      const at = pushedThree()
+      end(at)
+      expect(at.releases).toEqual([])
+    }
+  })
+
+  test('does not return a delivery whose lease has expired', () => {
+    const at = pushedThree({ pollMs: 1_000 })
+    for (let atMs = 4_000; atMs <= 40_000; atMs += 4_000) {
+      at.engine.advance(atMs)
+      at.engine.tick()
+      for (const socket of [1, 2]) at.engine.ponged(socket)
+    }
+    at.engine.closed(2, 'normal')
+    expect(at.releases).toEqual([])
+  })
+
+  test('counts attempts beyond the rate of retries, so that reconnecting costs no more than retrying', () => {
+    const at = world(LIMITED)
+    let next = 1
+    for (let turn = 0; turn < 210; turn++) {
+      at.wants.length = 0
+      at.enter(2)
+      const numbers = idsFrom(next, 10) as number[]
+      next += 10
+      at.engine.claimed([{ want: at.wants.splice(0)[0]!, claimed: claimedOf(...numbers) }])
+      at.engine.closed(2, 'normal')
+    }
+    expect(at.releases).toHaveLength(2_000)
+    expect(at.failedAttempts).toEqual([])
+  })
+})
+
 const LIMITED = { rate: { perSecond: 200, burst: 400 } }
 const idsFrom = (first: number, count: number) => Array.from({ length: count }, (_, i) => (first + i) as DeliveryId)
 
@@ -207,6 +296,38 @@ describe('a delivery that was often attempted', () => {
     expect(failedAttempts.map(({ id }) => id)).toEqual([1])
   })
 
+  test('lets receipts through, which are claimed once for each notice', () => {
+    const { engine, wants, sent, pushed } = pushedAlone()
+    const receipt = { ...deliveryOf(RECEIPT_IDS_FROM + 1), terms: encodeReceipt('settled'), attempt: 6 }
+    const answer = (...deliveries: Delivery[]) =>
+      engine.claimed([{ want: wants.splice(0)[0]!, claimed: { status: 'claimed', deliveries, hasMore: false } }])
+    expect(wants).toMatchObject([{ ids: { from: RECEIPT_IDS_FROM } }])
+    answer()
+    expect(wants).toEqual([])
+    engine.hints.wake(MESH, 2 as PeerNo)
+    expect(wants).toMatchObject([{ ids: { from: RECEIPT_IDS_FROM } }])
+    answer(receipt)
+    expect(sent.flatMap((frame) => (frame.type === 'receipts' ? frame.items : []))).toHaveLength(1)
+    expect([pushed(), wants]).toEqual([[1], []])
+    engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
+    expect(wants).toMatchObject([{ ids: ANY_ID }])
+  })
+
+  test('is returned without a failed attempt when its recipient closes normally and has not touched it', () => {
+    const { engine, failedAttempts, releases } = pushedAlone()
+    engine.closed(2, 'normal')
+    expect(failedAttempts).toEqual([])
+    expect(releases).toMatchObject([{ delivery: { id: 1 }, isUntouched: true }])
+  })
+
+  test('gets a failed attempt when its recipient processes it and closes normally', () => {
+    const { engine, failedAttempts, releases } = pushedAlone()
+    engine.received(2, { type: 'extend', ids: [1 as DeliveryId], forMs: 30_000 })
+    engine.closed(2, 'normal')
+    expect(failedAttempts.map(({ id }) => id)).toEqual([1])
+    expect(releases).toEqual([])
+  })
+
   test('gets no failed attempt when it is settled, nor does a later delivery', () => {
     const { engine, failedAttempts, wants } = pushedAlone()
     engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
@@ -247,15 +368,19 @@ describe('a delivery that was often attempted', () => {
 
   test('holds others back until it is settled, or its recipient has held it for a while', () => {
     const { engine, wants, appends, send } = pushedAlone()
+    const mailWants = () => wants.filter(({ ids }) => ids.from < RECEIPT_IDS_FROM)
+    const findNoReceipt = () => engine.claimed(wants.splice(0).map((want) => ({ want, claimed: claimedOf() })))
+    findNoReceipt()
     engine.hints.wake(MESH, 2 as PeerNo)
-    expect(wants).toEqual([])
+    expect(mailWants()).toEqual([])
     send(sendOf(9, 2))
     expect(appends.splice(0)).toMatchObject([{ insertLeaseEpoch: 0 }])
     for (let atMs = 20_000; atMs <= 60_000; atMs += 20_000) {
       engine.advance(atMs)
       engine.tick()
       engine.ponged(2)
+      if (mailWants().length === 0) findNoReceipt()
     }
-    expect(wants).toHaveLength(1)
+    expect(mailWants()).toHaveLength(1)
   })
 })

@@ -8,6 +8,7 @@ import {
   type DeliveryRef,
   type Extension,
   type Reject,
+  type Release,
   type Retry,
   type Settle,
 } from '@sealpost/protocol'
@@ -36,6 +37,9 @@ const FORGET_AFTER_LEASES = 10
 const EXTEND_MAX_MS = 4 * 60_000
 
 const UNKNOWN_ID = 0
+
+/** `normal`: the client has closed the connection because it has finished. */
+export type ConnectionEnd = 'normal' | 'broken'
 
 interface RoutedWant extends ClaimWantOf<'mailbox'> {
   readonly live: LiveSession
@@ -228,6 +232,7 @@ export class Deliveries {
     const extensions: Extension[] = []
     if (this.context.limits.rate && live.extensionBucket.take(nowMs, ids.length) > 0)
       return this.context.end(live, 'rate_exceeded')
+    if (forMs === 0) return live.credit.markUntouched(ids)
     const leaseMs = Math.min(forMs, EXTEND_MAX_MS)
     for (const id of new Set(ids)) {
       const unsettled = live.credit.extended(id, nowMs + leaseMs)
@@ -296,11 +301,25 @@ export class Deliveries {
   }
 
   /**
-   * Call when the recipient's connection broke. Adds a failed attempt to its suspect; without a suspect, to the oldest
+   * Returns the deliveries that the recipient has not touched, and their attempts don't count. They share the rate of retries, because each costs a row update too: beyond it, the attempts
+   * count.
+   */
+  private returnUntouched(live: LiveSession): void {
+    const releases: Release[] = []
+    for (const [id, unsettled] of live.credit.takeUntouched()) {
+      if (this.retryPauseMs(live) > 0) break
+      releases.push({ delivery: deliveryRef(live, id, unsettled), epoch: epochOf(live, unsettled), isUntouched: true })
+    }
+    if (releases.length > 0) this.context.effects.updateDeliveries({ type: 'release', releases })
+  }
+
+  /**
+   * Call when the recipient's connection has ended. Adds a failed attempt to its suspect; without a suspect, to the oldest
    * delivery if it was held for long. Other deliveries may never have arrived: if they counted, a network that drops
    * large frames would turn valid mail into dead letters.
    */
-  left(live: LiveSession, arrivedUntilMs: Millis): void {
+  left(live: LiveSession, end: ConnectionEnd, arrivedUntilMs: Millis): void {
+    if (end === 'normal') this.returnUntouched(live)
     if (this.failSuspect(live)) return
     const oldest = live.credit.unsettled.entries().next().value
     if (!oldest) return

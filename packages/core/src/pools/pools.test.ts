@@ -134,6 +134,18 @@ test('deliveries of a leaving member are released, when its session ends and whe
   expect(its.settles).toEqual([])
 })
 
+test('a member that closes normally releases each delivery once, and the attempt of an untouched one does not count', () => {
+  const its = crew()
+  its.join(2, 2)
+  its.deal([0, deliveryOf(1)], [1, deliveryOf(2)])
+  its.engine.received(2, { type: 'extend', ids: [2 as DeliveryId], forMs: 1_000 })
+  its.engine.closed(2, 'normal')
+  expect(its.releases).toMatchObject([
+    { delivery: { id: 1, holder: 2 }, epoch: 2, isUntouched: true },
+    { delivery: { id: 2, holder: 2 }, epoch: 2, isUntouched: false },
+  ])
+})
+
 test('deliveries dealt to a member that left meanwhile are released, too', () => {
   const its = crew()
   its.join(2, 1)
@@ -254,7 +266,8 @@ test('a delivery that went to nobody here wakes other shards, even if a member h
   const its = crew()
   its.join(2, 1)
   its.deal()
-  const wake = () => its.engine.released([{ delivery: { meshId: MESH, recipient: POOL_NO } } as Release])
+  const wake = () =>
+    its.engine.released([{ delivery: { meshId: MESH, recipient: POOL_NO, holder: 2 as PeerNo } } as Release])
   wake()
   wake()
   expect(its.hints).toEqual([])

@@ -115,7 +115,8 @@ export class PoolDispatcher {
   }
 
   released(releases: readonly Release[]): void {
-    const byPool = Map.groupBy(releases, ({ delivery: { meshId, recipient } }) => meshId + recipient)
+    const ofPools = releases.filter(({ delivery }) => delivery.holder !== undefined)
+    const byPool = Map.groupBy(ofPools, ({ delivery: { meshId, recipient } }) => meshId + recipient)
     for (const given of byPool.values()) {
       const { meshId, recipient } = given[0]!.delivery
       this.wake(meshId, recipient, given.length)
@@ -210,7 +211,7 @@ export class PoolDispatcher {
     const current = live.seats.get(pool.peer)
     const ref = deliveryRef(live, delivery.id, { priority: delivery.priority, pool: pool.peer })
     // The member left while the claim was in flight, so release the delivery.
-    if (current?.held !== held) return this.release([{ delivery: ref, epoch: live.openedEpoch }])
+    if (current?.held !== held) return this.release([{ delivery: ref, epoch: live.openedEpoch, isUntouched: false }])
     const envelope = boxFor(live.peer.peer, pool, delivery)
     if (!envelope) {
       const reject = { delivery: ref, epoch: live.openedEpoch, reason: 'no box for a member that it names' }
@@ -227,7 +228,8 @@ export class PoolDispatcher {
     const releases: Release[] = []
     for (const id of held) {
       const unsettled = live.credit.settled(id)
-      if (unsettled) releases.push({ delivery: deliveryRef(live, id, unsettled), epoch: live.openedEpoch })
+      if (!unsettled) continue
+      releases.push({ delivery: deliveryRef(live, id, unsettled), epoch: live.openedEpoch, isUntouched: false })
     }
     if (releases.length > 0) this.release(releases)
   }

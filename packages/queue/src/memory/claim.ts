@@ -94,6 +94,16 @@ export function collectFor(
   return { status: 'collected', deliveries: within.map((row) => ({ ...store.deliveryOf(row), attempt: 1 })), hasMore }
 }
 
+/** Implements `RELEASE`. */
+export function releaseIn(store: MemoryDatabase, releases: readonly Release[]): void {
+  for (const { delivery, epoch, isUntouched } of releases) {
+    const row = store.findDelivery(delivery)
+    if (!isHeldBy(row, delivery, epoch)) continue
+    row.lease = null
+    if (isUntouched) row.attempts = Math.max(row.attempts - 1, 0)
+  }
+}
+
 const isAlone = ({ attempts }: StoredDelivery): boolean => attempts >= ALONE_AFTER_ATTEMPTS
 
 function sizeOf(store: MemoryDatabase, row: StoredDelivery): number {
@@ -117,13 +127,6 @@ export class MemoryPools {
       if (!recipient || recipient.session.isLocked) return { status: 'locked' }
       return this.deal(want, this.store.findPool(want.meshId, want.pool) ?? NO_POOL)
     })
-  }
-
-  release(releases: readonly Release[]): void {
-    for (const { delivery, epoch } of releases) {
-      const row = this.store.findDelivery(delivery)
-      if (isHeldBy(row, delivery, epoch)) row.lease = null
-    }
   }
 
   find(meshId: MeshId, pools: readonly PoolId[]): PoolEntry[] {

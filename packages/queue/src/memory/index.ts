@@ -22,7 +22,7 @@ import type {
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import type { Batch, Queue, QueueOptions, RecipientRef, Released, Swept } from '../queue.ts'
-import { isReceipt } from './claim.ts'
+import { isReceipt, releaseIn } from './claim.ts'
 import { MemoryShard } from './memory.ts'
 import { type MemoryDatabase, type StoredDeadLetter, type StoredDelivery, sessionStatusIn } from './store.ts'
 
@@ -71,7 +71,7 @@ export class MemoryQueue implements Queue {
     return this.shard.pools.claim(wants)
   }
   async release(releases: readonly Release[]): Promise<void> {
-    this.shard.pools.release(releases)
+    releaseIn(this.shard.store, releases)
   }
   async findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
     return this.shard.pools.find(meshId, pools)

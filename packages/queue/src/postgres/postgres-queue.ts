@@ -114,7 +114,8 @@ export class PostgresQueue implements Queue {
   }
 
   async release(releases: readonly Release[]): Promise<void> {
-    await this.run(statements.RELEASE.bind(heldBy(releases)))
+    const untouched = arrayOf(releases.map(({ isUntouched }) => Number(isUntouched)))
+    await this.run(statements.RELEASE.bind({ ...heldBy(releases), untouched }))
   }
 
   async findPools(meshId: MeshId, poolIds: readonly PoolId[]): Promise<PoolEntry[]> {

@@ -49,6 +49,19 @@ from ${named({ column: 'seconds', parameter: 'forSeconds' })}
 where q.ctid = r.ctid and ${isHeld('q')}`,
 )
 
+/**
+ * Returns deliveries to their queues. `untouched`: 1 for each delivery whose attempt does not count, otherwise 0. A
+ * repeated call changes nothing. Walks: message_queue's primary key.
+ */
+export const RELEASE = sqlStatement(
+  `${HELD}, untouched int[]`,
+  `
+update message_queue q set lease_epoch = null, lease_holder = null, lease_until = null,
+  attempts = greatest(q.attempts - r.untouched, 0)
+from ${named({ column: 'untouched', parameter: 'untouched' })}
+where q.ctid = r.ctid and ${isHeld('q')}`,
+)
+
 /** Sends requested `pushed` receipts, unless the delivery has ended. Walks: message_queue's primary key. */
 export const NOTIFY_PUSHED = sqlStatement(
   DELIVERIES,

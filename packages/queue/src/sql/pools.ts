@@ -9,14 +9,11 @@ import { PRIORITY_COSTS } from '@sealpost/protocol'
 import {
   DELIVERIES,
   deliveryColumns,
-  HELD,
-  isHeld,
   isOpen,
   isStruckOut,
   LEASE_FUTURE_MAX,
   LIMITS,
   NO_DELIVERY,
-  named,
   ONE_MORE,
   RECEIPTS,
   sendReceipts,
@@ -118,15 +115,6 @@ select s.n::int, 'stranger', s.slot::int, null, null, null, null, null, null, nu
 union all
 select l.n::int, null, l.slot::int, l.attempts::int, ${deliveryColumns('l', 'l.mesh_id')}
 from leased l`,
-)
-
-/** Releases deliveries. A repeated call changes nothing. Walks: message_queue's primary key. */
-export const RELEASE = sqlStatement(
-  HELD,
-  `
-update message_queue q set lease_epoch = null, lease_holder = null, lease_until = null
-from ${named()}
-where q.ctid = r.ctid and ${isHeld('q')}`,
 )
 
 /** Settles pool deliveries, except those that another member holds. Walks: message_queue's primary key. */

@@ -1,8 +1,9 @@
-/** Conformance tests for claims and leases, sessions and epochs, retries and failed attempts. */
+/** Conformance tests for claims and leases, sessions and epochs, retries, releases and failed attempts. */
 
 import {
   ALONE_AFTER_ATTEMPTS,
   ANY_ID,
+  type AppendOutcome,
   NO_VIRTUAL_TIMES,
   PRIORITY_MAX,
   type SessionRef,
@@ -26,6 +27,7 @@ export function leaseTests(stage: () => Stage): void {
   describe('a claim', () => claimTests(stage))
   describe('a session', () => sessionTests(stage))
   describe('a retry', () => retryTests(stage))
+  describe('a release', () => releaseTests(stage))
   describe('a failed attempt', () => failedAttemptTests(stage))
 }
 
@@ -369,6 +371,61 @@ function retryTests(stage: () => Stage): void {
     await stage().world.advance(20_000)
     await stage().take(session)
     await expectFailedAttempts(stage(), { a: 1 })
+  })
+}
+
+function releaseTests(stage: () => Stage): void {
+  /** Claims and releases all deliveries in a new session. Returns the numbers of their attempts. */
+  async function claimAndRelease(outcomes: readonly AppendOutcome[], isUntouched: boolean): Promise<number[]> {
+    const session = await stage().openBob()
+    const taken = await stage().take(session)
+    const releaseOf = (outcome: AppendOutcome) => ({
+      delivery: stage().refOf(outcome),
+      epoch: session.epoch,
+      isUntouched,
+    })
+    await stage().here.release(outcomes.map(releaseOf))
+    return taken.map(({ attempt }) => attempt)
+  }
+
+  test('of untouched deliveries undoes their attempts, without a failed attempt, however often', async () => {
+    const outcomes = await stage().storeAll('a', 'b')
+    for (let turn = 0; turn <= ALONE_AFTER_ATTEMPTS; turn++)
+      expect(await claimAndRelease(outcomes, true)).toEqual([1, 1])
+    await expectFailedAttempts(stage(), { a: 0, b: 0 })
+  })
+
+  test('of touched deliveries counts their attempts, and a later one of untouched deliveries undoes one', async () => {
+    const outcomes = await stage().storeAll('a')
+    for (const attempt of [1, 2]) expect(await claimAndRelease(outcomes, false)).toEqual([attempt])
+    for (let turn = 0; turn < 2; turn++) expect(await claimAndRelease(outcomes, true)).toEqual([3])
+  })
+
+  test('of an untouched delivery frees it at once, in its place', async () => {
+    const outcomes = await stage().storeAll('a', 'b')
+    const session = await stage().openBob()
+    await stage().take(session, 1)
+    await stage().here.release([{ delivery: stage().refOf(outcomes[0]!), epoch: session.epoch, isUntouched: true }])
+    expect(await stage().takeTexts(session)).toEqual(['a', 'b'])
+  })
+
+  test('under another epoch changes nothing', async () => {
+    const outcomes = await stage().storeAll('a')
+    const former = await stage().openBob()
+    await stage().take(former)
+    const session = await stage().openBob()
+    await stage().take(session)
+    await stage().here.release([{ delivery: stage().refOf(outcomes[0]!), epoch: former.epoch, isUntouched: true }])
+    expect(await stage().take(session)).toEqual([])
+  })
+
+  test('undoes the attempt of a delivery that another shard leased to the session', async () => {
+    const bob = await stage().openBob()
+    await stage().openFor(peerKeyOf(1), { queue: stage().there })
+    const append = stage().append('a', { remoteLeaseEpoch: bob.epoch })
+    const { outcomes } = await stage().there.commit({ appends: [append], settles: [] })
+    await stage().here.release([{ delivery: stage().refOf(outcomes[0]!), epoch: bob.epoch, isUntouched: true }])
+    expect((await stage().take(await stage().openBob())).map(({ attempt }) => attempt)).toEqual([1])
   })
 }
 

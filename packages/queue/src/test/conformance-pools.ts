@@ -189,9 +189,9 @@ export function poolTests(stageOf: () => Stage): void {
       const [outcome] = await stage.store(crew.task('1'))
       for (let turn = 0; turn < 5; turn++) {
         expect(await crew.texts([bob])).toEqual(['1'])
-        await stage.here.release([crew.held(outcome!, cat)])
+        await stage.here.release([{ ...crew.held(outcome!, cat), isUntouched: false }])
         expect(await crew.texts([cat])).toEqual([null])
-        await stage.here.release([crew.held(outcome!, bob)])
+        await stage.here.release([{ ...crew.held(outcome!, bob), isUntouched: turn > 0 }])
         await stage.world.advance(MINUTE)
       }
       expect(await crew.texts([cat])).toEqual(['1'])

@@ -136,7 +136,11 @@ const command = fc.oneof(
     arbitrary: fc.record({ name: fc.constant('extend'), isHere, delivery: fc.nat(4), forMs: fc.nat(70_000) }),
   },
   { weight: 4, arbitrary: fc.record({ name: fc.constant('notifyPushed'), isHere, delivery: fc.nat(4) }) },
-  { weight: 5, arbitrary: fc.record({ name: fc.constant('release'), isHere }) },
+  { weight: 5, arbitrary: fc.record({ name: fc.constant('releaseDue'), isHere }) },
+  {
+    weight: 5,
+    arbitrary: fc.record({ name: fc.constant('release'), isHere, delivery: fc.nat(8), isUntouched: fc.boolean() }),
+  },
   { weight: 4, arbitrary: fc.record({ name: fc.constant('lost'), isHere, to: place }) },
   { weight: 1, arbitrary: fc.record({ name: fc.constant('revoke'), to: place }) },
 )
@@ -245,7 +249,12 @@ class Pair {
       case 'notifyPushed':
         await queue.notifyPushed(this.refAt(one.delivery))
         return null
-      case 'release':
+      case 'release': {
+        const { delivery, isUntouched } = one
+        await queue.release(this.heldAt(delivery).map((held) => ({ ...held, isUntouched })))
+        return null
+      }
+      case 'releaseDue':
         return (await queue.releaseDue()).recipients.map(({ meshId, peer }) => `${meshId} ${peer}`).sort()
       case 'lost': {
         const lost = await queue.findLost(MESH, this.peers[one.to]!, 2)

@@ -400,6 +400,17 @@ test('a message pushed in an ended session is extended after it is pushed again'
   expect(leases.takeFrames(1100, SESSION + 1)).toEqual([{ type: 'extend', ids: [8], forMs: 1000 }])
 })
 
+test('at the end of a session, running messages are extended and unread ones are reported', () => {
+  const leases = world()
+  const unread = { ...message(2, 0), isUnread: true } as Message
+  for (const each of [message(1, 0), unread, message(3, 0)]) leases.hold(each)
+  expect(leases.takeFrames(500, SESSION)).toEqual([{ type: 'extend', ids: [1, 2, 3], forMs: 1000 }])
+  expect(leases.takeFrames(Infinity, SESSION)).toEqual([
+    { type: 'extend', ids: [1, 3], forMs: 1000 },
+    { type: 'extend', ids: [2], forMs: 0 },
+  ])
+})
+
 test('an extension is at most the maximum lease of a broker', () => {
   const leases = world(300_000)
   leases.extend(message(1, 0), null)

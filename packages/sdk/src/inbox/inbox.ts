@@ -309,14 +309,20 @@ export class Leases {
   }
 
   /** Extends the lease to `forMs` from now; null means a full lease. */
-  extend({ deliveryId }: Message, forMs: Millis | null): void {
-    const wholeMs = Math.ceil(Math.min(Math.max(forMs ?? this.#leaseMs, 1), EXTEND_MS_MAX)) || 1
-    const ids = this.#requested.get(wholeMs)
-    if (ids) ids.push(deliveryId)
-    else this.#requested.set(wholeMs, [deliveryId])
+  extend(message: Message, forMs: Millis | null): void {
+    this.#request(message, Math.ceil(Math.min(Math.max(forMs ?? this.#leaseMs, 1), EXTEND_MS_MAX)) || 1)
   }
 
-  /** Returns the extensions that are due. A message from an earlier session has no lease in this one. */
+  #request({ deliveryId }: Message, forMs: Millis): void {
+    const ids = this.#requested.get(forMs)
+    if (ids) ids.push(deliveryId)
+    else this.#requested.set(forMs, [deliveryId])
+  }
+
+  /**
+   * Returns the extensions that are due. A message from an earlier session has no lease in this one. At the end of the
+   * session, when `nowMs` is Infinity, an extension by 0 reports that the message is unread.
+   */
   takeFrames(nowMs: Millis, sessionNo: number): FrameOf<'extend'>[] {
     if (nowMs >= this.wakeAtMs) this.#extendDue(nowMs, sessionNo)
     if (this.#requested.size === 0) return []
@@ -331,7 +337,8 @@ export class Leases {
     this.#dueAtMs = Infinity
     for (const [message, dueAtMs] of this.#held) {
       const isDue = nowMs >= dueAtMs
-      if (isDue && message.sessionNo === sessionNo) this.extend(message, null)
+      if (isDue && message.sessionNo === sessionNo)
+        this.#request(message, nowMs === Infinity && message.isUnread ? 0 : this.#leaseMs)
       const nextAtMs = isDue ? nowMs + this.#leaseMs / 2 : dueAtMs
       this.#held.set(message, nextAtMs)
       this.#dueAtMs = Math.min(this.#dueAtMs, nextAtMs)

@@ -103,6 +103,8 @@ export class Message {
    * not arrive again.
    */
   isRedriven = false
+  /** @internal Whether the application has not taken the message, although its lease is extended. */
+  isUnread = false
   /** When the broker stored the message, according to its database clock. */
   readonly enqueuedAtMs: Millis
   readonly receivedAtMs: Millis

@@ -9,6 +9,7 @@ import { HttpAccess, type HttpOptions, type PeerCredentials } from '../http/acce
 import type { KnownKey } from '../keys/key-directory.ts'
 import { sodiumCrypto } from '../keys/sodium-crypto.ts'
 import { chunksOf } from '../outbox/lane.ts'
+import type { Peer } from '../peer.ts'
 import type { CryptoPort } from '../ports.ts'
 
 export type { HttpOptions, PeerCredentials } from '../http/access.ts'
@@ -20,6 +21,19 @@ export interface PeekOptions extends HttpOptions {
   /** The maximum number of messages, at most 100. Default: 100. */
   readonly limit?: number
   readonly signal?: AbortSignal
+}
+
+/**
+ * Leaves the messages to a peer unread while it waits for replies, receipts or confirmations. No other process of the peer
+ * gets the messages until the peer is closed, and they count no attempt, however long it waits. Replaces the handler of
+ * `onMessage`.
+ * @example leaveUnread(peer)
+ */
+export function leaveUnread(peer: Peer): void {
+  peer.onMessage((message) => {
+    message.isUnread = true
+    return new Promise(() => undefined) // the lease is extended, because a lapsed one would be a failed attempt
+  })
 }
 
 /** A message that waits at the broker. */

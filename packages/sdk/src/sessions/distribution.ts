@@ -216,6 +216,11 @@ export class MailDistribution {
     if (entry.place === 'recalled') this.#answered(entry, 'held')
   }
 
+  /** Returns whether the session that holds the message has read it. */
+  isRead(id: MailId): boolean {
+    return this.#mail.get(id)?.isRead ?? false
+  }
+
   /** Call when the session has returned a recalled message. */
   released(label: string, id: MailId, nowMs: Millis): void {
     const entry = this.#heldBy(label, id)

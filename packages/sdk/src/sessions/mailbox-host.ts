@@ -227,6 +227,7 @@ export class MailboxHost {
     this.#links.set(report.label, link)
     link.send({ type: 'welcome', version: LINK_VERSION })
     this.#distribution.joined(report, this.#now())
+    for (const { id, isRead } of report.claims) if (isRead) this.#read(id)
     this.#confirmStored()
     this.#updateStatus()
     this.#giveWay()
@@ -267,6 +268,7 @@ export class MailboxHost {
     const store = this.#stores.get(name)!
     this.#confirmStored()
     peer.onMessage((message) => {
+      message.isUnread = true
       const isOpen = this.#stores.get(name) === store && !this.#isStopping
       if (isOpen) this.#arrived(name, { message, peer, store })
       return new Promise(() => undefined) // the lease is extended until the message has its outcome
@@ -285,7 +287,7 @@ export class MailboxHost {
     const nowMs = this.#now()
     switch (frame.type) {
       case 'read':
-        if (frame.isMarked) this.#markedRead(frame.id)
+        this.#read(frame.id, frame.isMarked)
         return this.#distribution.read(label, frame.id)
       case 'released':
         return this.#distribution.released(label, frame.id, nowMs)
@@ -307,15 +309,18 @@ export class MailboxHost {
     }
   }
 
-  #markedRead(id: MailId): void {
-    const arrived = mailboxOf(id) === MEMBER ? this.#messages.get(id) : undefined
-    if (arrived) this.#parts.options.read?.(arrived.message)
+  #read(id: MailId, isMarked = false): void {
+    const message = this.#messages.get(id)?.message
+    if (!message) return
+    message.isUnread = false
+    if (isMarked && mailboxOf(id) === MEMBER) this.#parts.options.read?.(message)
   }
 
   #arrived(mailbox: string, arrived: MailboxMessage): void {
     const { sender, envelopeId, thread, priority, pool } = arrived.message
     const id: MailId = `${mailbox}/${sender} ${envelopeId}`
     this.#messages.set(id, arrived)
+    if (this.#distribution.isRead(id)) this.#read(id)
     this.#distribution.arrived({ id, thread, priority, pool: pool?.id ?? null }, this.#now())
   }
 

@@ -242,13 +242,14 @@ class Incoming {
     this.#options = options
     this.#dispatcher = new Dispatcher({
       emit: (event) => options.onEvent?.(event),
-      hold: (message) => this.#handedOut(message),
+      hold: (message) => options.readWhen !== 'marked' && this.markRead(message),
     })
   }
 
   begin(peer: Peer, mailbox: MemberMailbox): void {
     this.#mailbox = mailbox
     peer.onMessage((message) => {
+      message.isUnread = true
       this.deliver(message)
       return new Promise(() => undefined) // the lease is extended until the application has settled the message
     })
@@ -276,6 +277,11 @@ class Incoming {
     const folder = slotFolderOf(this.#options.folder, mailbox)
     const keys = await existingKeys({ folder }, this.#options)
     return keys?.identity ?? identity
+  }
+
+  markRead(message: Message): void {
+    message.isUnread = false
+    this.mailbox.markRead(message)
   }
 
   use(handler: MessageHandler): () => void {
@@ -309,10 +315,6 @@ class Incoming {
   #noteBody(bodyId: string, message: Message): void {
     this.#bodies.set(bodyId, message)
     if (this.#bodies.size > BODIES_MAX) this.#bodies.delete(this.#bodies.keys().next().value!)
-  }
-
-  #handedOut(message: Message): void {
-    if (this.#options.readWhen !== 'marked') this.mailbox.markRead(message)
   }
 }
 
@@ -412,7 +414,7 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
    * @example session.markRead(message)
    */
   markRead(message: Message): void {
-    this.#incoming.mailbox.markRead(message)
+    this.#incoming.markRead(message)
   }
 
   /**

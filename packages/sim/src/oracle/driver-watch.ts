@@ -185,7 +185,7 @@ export class DriverWatch {
     this.openedAtMs.set(session, this.clock.nowMs)
   }
 
-  /** Checks that a session opens after the previous one's settles and retries, unless they took too long. */
+  /** Checks that a session opens after the previous one's statements, unless they took too long. */
   openBegins(session: SessionRef): void {
     const sinceMs = this.openedAtMs.get(session) ?? -Infinity
     this.openedAtMs.delete(session)
@@ -195,8 +195,7 @@ export class DriverWatch {
       const { meshId: mesh, recipient, holder } = 'delivery' in item ? item.delivery : (item as Settle)
       return !('envelope' in item) && mesh === meshId && (holder ?? recipient) === peer
     }
-    const { retry, reject, extension } = this.lines
-    for (const line of [this.commits, retry, reject, extension])
+    for (const line of [this.commits, ...Object.values(this.lines)])
       must(
         !line.owes(isOf, sinceMs),
         'driver',

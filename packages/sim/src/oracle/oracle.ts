@@ -195,6 +195,10 @@ export class Oracle {
     must(false, 'leavers', () => `delivery ${row.id} is still leased to a member that has left`)
   }
 
+  countedUntouched(row: StoredDelivery): void {
+    must(false, 'unread', () => `delivery ${row.id}, which its recipient has not touched, counts an attempt`)
+  }
+
   /** Checks a gap, which only a message that died undelivered may leave. */
   gap(meshId: MeshId, to: PeerKey, { sender, missing }: { sender: PeerKey; missing: number }): void {
     const line = `${meshId} ${sender} ${to}`

@@ -4,7 +4,7 @@ import type { Message, PeerEvent } from '@sealpost/sdk'
 import { type PeerEffects, PeerEngine } from '@sealpost/sdk/engine'
 import { PoolClient } from '@sealpost/sdk/pools'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
-import { SimulatedLink } from '../network.ts'
+import { NORMAL, SimulatedLink } from '../network.ts'
 import type { SendDoubts } from '../oracle/oracle.ts'
 import { BROKER_KEY } from '../shard/shard-life.ts'
 import type { Surroundings } from '../surroundings.ts'
@@ -215,6 +215,13 @@ export class SimPeer implements PeerEffects {
 
   cut(noticed: { clientAfterMs: Millis; serverAfterMs: Millis }): void {
     this.link?.cut(noticed)
+  }
+
+  /** Closes the connection normally, with whatever messages the peer has, and connects again. */
+  rejoin(): void {
+    if (this.engine.state.name !== 'live') return
+    this.closeSocket()
+    this.run(() => this.engine.closed(this.engine.connection.dialNo, NORMAL))
   }
 
   /** Breaks the connection and dials another shard while the former session still settles. */

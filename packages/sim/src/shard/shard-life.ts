@@ -21,13 +21,13 @@ import {
 } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
-import type { SimulatedLink } from '../network.ts'
+import { NORMAL, type SimulatedLink } from '../network.ts'
 import { DriverWatch } from '../oracle/driver-watch.ts'
 import { HeardConsents } from '../oracle/membership.ts'
 import type { ShardRun, ShardRunOptions, Surroundings } from '../surroundings.ts'
 import { SimulatedConnection, SimulatedRequests } from './simulated-connection.ts'
 import { SimulatedQueue } from './simulated-queue.ts'
-import { WatchedStatements, watchLeaver } from './watched-statements.ts'
+import { WatchedStatements, watchLeaver, watchUntouched } from './watched-statements.ts'
 
 const SWEEP_MS: Millis = 3_000
 const REPLY_MS: Millis = 250
@@ -95,12 +95,15 @@ export class ShardLife implements ShardRun {
     this.connections.set(connection.authority, connection)
     link.accept({
       received: (frame) => this.received(connection, frame),
-      closed: () => {
+      closed: (closeNumber) => {
         if (!connection.isOpen) return
         connection.isOpen = false
-        this.driver.disconnected(connection.socket)
-        const { peer, epoch } = connection
-        if (peer) watchLeaver(this.world, { ...peer, epoch }, () => this.isOver)
+        const { peer, epoch, socket } = connection
+        const isOver = () => this.isOver
+        const isNormal = closeNumber === NORMAL
+        if (peer && isNormal) watchUntouched(this.world, { ...peer, epoch, ids: connection.untouched }, isOver)
+        this.driver.disconnected(socket, isNormal ? 'normal' : 'broken')
+        if (peer) watchLeaver(this.world, { ...peer, epoch }, isOver)
       },
     })
     connection.socket = this.driver.connected(connection, helloAt(this.world.clock.nowMs))

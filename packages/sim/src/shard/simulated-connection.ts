@@ -73,11 +73,23 @@ export class SimulatedConnection implements Connection {
     if (frame.type === 'auth') this.peer = { meshId: frame.meshId, peerKey: frame.peerKey, credit: frame.credit }
     if (frame.type === 'status') this.isResting = frame.availability === 'dnd'
     if (frame.type === 'settle') for (const id of frame.ids) this.#outstanding.delete(id)
-    if (frame.type === 'extend')
-      for (const id of frame.ids)
-        if (this.#outstanding.has(id)) this.#extended.set(id, this.#shard.world.clock.nowMs + frame.forMs)
+    if (frame.type === 'extend') this.#noteExtended(frame)
     if (frame.type === 'retry' || frame.type === 'reject')
       for (const { id } of frame.items) this.#outstanding.delete(id)
+  }
+
+  #noteExtended({ ids, forMs }: FrameOf<'extend'>): void {
+    for (const id of ids) {
+      if (forMs === 0) this.#extended.delete(id)
+      else if (this.#outstanding.has(id)) this.#extended.set(id, this.#shard.world.clock.nowMs + forMs)
+    }
+  }
+
+  /** The leased deliveries of the peer that it has neither ended nor extended. */
+  get untouched(): ReadonlySet<DeliveryId> {
+    const fromMs = this.#shard.world.clock.nowMs - LEASE_MS
+    const isUntouched = ([id, atMs]: [DeliveryId, Millis]) => atMs > fromMs && !this.#extended.has(id)
+    return new Set([...this.#outstanding].filter(isUntouched).map(([id]) => id))
   }
 
   send(frames: readonly ServerFrame[]): SendOutcome {

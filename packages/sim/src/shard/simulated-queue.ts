@@ -35,7 +35,7 @@ import {
   type Released,
   type Swept,
 } from '@sealpost/queue'
-import { type MemoryShard, measureIn, measureMeshIn, sessionStatusIn } from '@sealpost/queue/memory'
+import { type MemoryShard, measureIn, measureMeshIn, releaseIn, sessionStatusIn } from '@sealpost/queue/memory'
 import { type DeliveryId, type MeshId, OperatingError, type PeerKey, type PeerNo, type PoolId } from '@sealpost/std'
 import type { DriverWatch } from '../oracle/driver-watch.ts'
 import type { ShardRun, Surroundings } from '../surroundings.ts'
@@ -136,7 +136,7 @@ export class SimulatedQueue implements Queue {
     return this.ask('deal', () => this.statements.pools.claim(wants))
   }
   release(releases: readonly Release[]): Promise<void> {
-    return this.watched('release', releases, () => this.statements.pools.release(releases))
+    return this.watched('release', releases, () => releaseIn(this.statements.store, releases))
   }
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
     return this.ask('pools', () => this.statements.pools.find(meshId, pools))

@@ -15,7 +15,7 @@ import {
 } from '@sealpost/protocol'
 import type { Batch, QueueOptions, StatementOutcomes, Swept } from '@sealpost/queue'
 import { MemoryPools, MemoryShard, type StoredDelivery } from '@sealpost/queue/memory'
-import type { MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
+import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import type { Surroundings } from '../surroundings.ts'
 
 export class WatchedStatements extends MemoryShard {
@@ -239,4 +239,40 @@ function heldBy({ store, clock }: Surroundings, { meshId, peerKey, epoch }: Ende
   const isHeld = ({ lease }: StoredDelivery) => lease?.holder === holder && lease.epoch === epoch
   const rows = [...store.deliveries()].filter((row) => row.meshId === meshId && isHeld(row))
   return new Map(rows.filter(({ lease }) => lease!.untilMs > clock.nowMs).map((row) => [row, row.lease]))
+}
+
+interface UntouchedDeliveries extends EndedSession {
+  readonly ids: ReadonlySet<DeliveryId>
+}
+
+/**
+ * Checks that the attempts of the deliveries that a client has not touched don't count, also if its next session on the
+ * same shard has claimed them. Call before the shard notices that the client has closed its connection normally. Checks
+ * nothing after a crash, a lost statement or a clock jump.
+ */
+export function watchUntouched(
+  world: Surroundings,
+  { meshId, peerKey, epoch, ids }: UntouchedDeliveries,
+  isShardOver: () => boolean,
+): void {
+  const { clock, oracle, overlaps, path, plan, store } = world
+  const { session, deliveries } = store.findByKey(meshId, peerKey)!
+  const { shard, openedEpoch } = session
+  const isHeld = ({ id, lease }: StoredDelivery) => ids.has(id) && lease?.epoch === session.epoch
+  const before = deliveries.filter(isHeld).map((row) => ({ row, lease: row.lease, attempts: row.attempts }))
+  if (before.length === 0 || openedEpoch !== epoch || isShardOver()) return
+  oracle.mark('closed normally with untouched deliveries')
+  const closedAtMs = clock.nowMs
+  const offsetMs = store.nowMs - closedAtMs
+  clock.after(LEAVES_WITHIN_STATEMENTS * plan.databaseMs + LEAVES_WITHIN_MS, () => {
+    const isUnsure = path.lostAtMs > -Infinity || overlaps.mayLackSince(closedAtMs)
+    if (isShardOver() || isUnsure || store.nowMs - clock.nowMs !== offsetMs) return
+    const isNextHere = session.shard === shard && session.epoch === epoch + 2
+    for (const { row, lease, attempts } of before.filter(({ row }) => store.findDelivery(row) === row)) {
+      const isFree = row.lease === null
+      const isClaimed = isNextHere && row.lease?.epoch === session.epoch
+      if (row.lease === lease || (isFree && row.attempts >= Math.max(attempts, 1))) oracle.countedUntouched(row)
+      if (isClaimed && row.attempts > Math.max(attempts, 1)) oracle.countedUntouched(row)
+    }
+  })
 }

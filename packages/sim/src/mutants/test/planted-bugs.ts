@@ -120,7 +120,7 @@ const driver: readonly Edit[] = [
   },
   {
     name: 'a leaving member keeps its pool leases',
-    from: 'return this.#statements.release(update.releases)',
+    from: 'return this.ends.release(update.releases)',
     to: 'return',
     breaks: /^leavers|^driver: a release waits/,
   },
@@ -182,6 +182,12 @@ const driver: readonly Edit[] = [
 ]
 
 const core: readonly Edit[] = [
+  {
+    name: 'a client that closes normally keeps what it has not touched',
+    from: "if (end === 'normal') this.returnUntouched(live)",
+    to: '',
+    breaks: /^unread/,
+  },
   {
     name: 'the result of a claim before a fence is applied',
     from: 'if (isCurrent) this.pushFound(live, deliveries)',
@@ -255,6 +261,12 @@ const core: readonly Edit[] = [
 
 /** Bugs in the memory queue, which stand for bugs in the SQL statements. */
 const queue: readonly Edit[] = [
+  {
+    name: 'the attempt of an untouched delivery counts',
+    from: 'if (isUntouched) row.attempts = Math.max(row.attempts - 1, 0)',
+    to: '',
+    breaks: /^unread/,
+  },
   {
     name: 'callers of a failed statement get no reply',
     from: 'for (const { reject } of waiters) reject(error)',
