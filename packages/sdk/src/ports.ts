@@ -23,6 +23,7 @@ import { type SealpostCode, SealpostError } from './errors.ts'
 import type { DeliveryReceipt } from './inbox/inbox.ts'
 import type { Message, OpenVerdict } from './inbox/message.ts'
 import type { Receipt } from './outbox/lane.ts'
+import type { SeenStore } from './stores/store.ts'
 
 /** The operations of one identity in one mesh. They are synchronous. The caller stores the keys of other peers. */
 export interface CryptoPort {
@@ -157,6 +158,7 @@ export interface AddedPartPorts {
   /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
   readonly flushSoon: () => void
+  readonly seen: SeenStore
 }
 
 /** A shared empty list, so that a part without frames allocates nothing. */

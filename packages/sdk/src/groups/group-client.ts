@@ -8,6 +8,7 @@ import type { GroupMessage, GroupMessageTerms, OutgoingMessage, Receipt } from '
 import { keptForLater, type Orphan, type SharedBodyStore } from '../outbox/persistent-outbox.ts'
 import type { GroupCrypto, PeerEvent } from '../ports.ts'
 import type { BrokerRequestOf } from '../requests/requests.ts'
+import type { SeenStore } from '../stores/store.ts'
 import { StatementCache } from './member-lists.ts'
 
 export interface GroupClientPorts {
@@ -22,6 +23,7 @@ export interface GroupClientPorts {
   readonly unlock: (sender: PeerKey) => void
   readonly bodies: SharedBodyStore | null
   readonly current: (peer: PeerKey) => PeerKey
+  readonly seen: SeenStore
 }
 
 /** Records messages to a group in its history. A group's open `State` implements it. */
@@ -49,14 +51,17 @@ export interface GroupStatementsPorts {
   readonly ask: (after: GroupId) => void
   /** Called when the group is new, has changed, or has ended. */
   readonly changed: (group: GroupStatement) => void
+  readonly seen: SeenStore
 }
 
-/** The groups of the mesh. They are read on first use, and from then on in every session. */
+/** The groups of the mesh. They are read on first use, and from then on in every session, also of later processes. */
 export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
-  #isUsed = false
+  #isUsed: boolean
 
-  constructor({ crypto, emit, ask, changed }: GroupStatementsPorts) {
+  constructor({ crypto, emit, ask, changed, seen }: GroupStatementsPorts) {
     super({
+      of: 'group',
+      seen,
       read: (bytes) => crypto.read(bytes),
       idOf: ({ groupId }) => groupId,
       beforeAll: '0'.repeat(32) as GroupId,
@@ -66,6 +71,7 @@ export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
         if (!isNew || !isGroupEnded(group)) changed(group)
       },
     })
+    this.#isUsed = this.all.length > 0
   }
 
   override refresh(done: (error: SealpostError | null) => void): void {
@@ -93,6 +99,7 @@ export class GroupClient {
       emit,
       ask: (after) => this.#ask(after),
       changed: (group) => emit(newsOf(group)),
+      seen: ports.seen,
     })
     this.opening = new GroupOpener({ crypto, statements: this.statements, unlock, current: ports.current })
     const endOf = (error: SealpostError) => (bodies ? keptForLater(error) : error)

@@ -52,7 +52,11 @@ type Broadcast = FrameOf<'broadcast'> | FrameOf<'broadcastKept'>
 const isBroadcast = (frame: ClientFrame): frame is Broadcast =>
   frame.type === 'broadcast' || frame.type === 'broadcastKept'
 
-const kindsOf = (store: MemoryStore) => [...store.records.values()].map(({ kind }) => kind).sort()
+/** The kinds of the records other than the group's statement. */
+function kindsOf(store: MemoryStore) {
+  const kinds = [...store.records.values()].map(({ kind }) => kind)
+  return kinds.filter((kind) => kind !== 'statement').sort()
+}
 
 async function until(isSo: () => boolean): Promise<void> {
   const startMs = performance.now()

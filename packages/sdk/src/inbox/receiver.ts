@@ -33,7 +33,7 @@ export interface ReceiverPorts {
   readonly users: Pick<UserStatements, 'senderUser'>
   readonly effects: Pick<PeerEffects, 'deliver' | 'emit' | 'flushSoon'>
   readonly counters: PeerCounters
-  /** Returns whether a message is a confirmation or answers a request, which then consumes it. */
+  /** Returns whether a message with a note is a confirmation or answers a request, which then consumes it. */
   readonly isAnswer: (message: Message) => boolean
   readonly hooks: SentHooks
   /**
@@ -315,7 +315,7 @@ export class Receiver implements EnginePart, MessageActions {
     const isOld = message.receivedAtMs - message.sentAtMs > this.#maxAgeMs
     if (isOld && !message.isRedriven) return this.#refuseOld(message)
     counters.received += 1
-    if ((message.inReplyTo !== null || message.note?.isConfirmation) && isAnswer(message)) this.#endAnswer(message)
+    if (message.note && isAnswer(message)) this.#endAnswer(message)
     else effects.deliver(message)
   }
 

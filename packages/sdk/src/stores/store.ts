@@ -1,6 +1,6 @@
 /**
  * Defines the data that a peer stores beyond its process: unanswered posts, the settled messages of each sender, and
- * the newest box key epochs. A store does not interpret records. The engine requests the write of a batch, and
+ * the newest box key epochs and statements. A store does not interpret records. The engine requests the write of a batch, and
  * continues when the reply comes.
  */
 import type { ProofKind, StreamId } from '@sealpost/identity'
@@ -53,7 +53,7 @@ export type StoreRecord =
   | OutboxRecord
   | SharedBodyRecord
   | InboxRecord
-  | KeyEpochRecord
+  | SeenRecord
   | SpaceRecord
   | AddressesRecord
   | SendKeyRecord
@@ -153,6 +153,30 @@ export interface KeyEpochRecord {
   readonly boxEpoch: number
 }
 
+/** What the signed statements of others have proven, so that no later process accepts an older statement. */
+export type SeenRecord = KeyEpochRecord | StatementRecord | RemovalRecord | SuccessionRecord
+
+/** The newest statement of a group or a pool. */
+export interface StatementRecord {
+  readonly kind: 'statement'
+  readonly of: 'group' | 'pool'
+  readonly bytes: Uint8Array
+}
+
+/** The device was removed by a signature of this peer, which counts only if it is the device's user. */
+export interface RemovalRecord {
+  readonly kind: 'removal'
+  readonly device: PeerKey
+  readonly by: PeerKey
+}
+
+/** The successor of an identity key. */
+export interface SuccessionRecord {
+  readonly kind: 'succession'
+  readonly former: PeerKey
+  readonly successor: PeerKey
+}
+
 /** A fact about a space (`state/entry-verifier.ts`): its terms, its keys, or the newest entry of a key. */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
@@ -225,6 +249,14 @@ export interface KnownEntryRecord extends OfSpace {
   readonly keyEpoch: number
   readonly isDeleted: boolean
   readonly seq: number
+}
+
+/** The facts that a peer must not forget: its records of them at the start, and a way to store more. */
+export interface SeenStore {
+  /** Stored records, of this class and others. */
+  readonly records: readonly StoreRecord[]
+  /** Stores a record, then calls `then`. Without a store, calls it immediately. */
+  readonly keep: (key: string, record: SeenRecord, then?: () => void) => void
 }
 
 const FORMAT = 1
@@ -307,6 +339,12 @@ export class StoreWriter {
     for (const waiter of waiters ?? []) waiter()
   }
 }
+
+/** Returns a memory in the engine's store, or without one. */
+export const seenStoreOf = (writer: StoreWriter | null, records: readonly StoreRecord[] = []): SeenStore => ({
+  records,
+  keep: (key, record, then) => (writer ? writer.put(key, () => record, then) : then?.()),
+})
 
 /** Writes to a store in the background, one batch at a time. */
 export class WriteBehindStore {
