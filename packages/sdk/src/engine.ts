@@ -144,7 +144,7 @@ export class PeerEngine {
       unlock: (sender) => this.receiver.unlock(sender, this.#nowMs),
       bodies: keptPosts?.bodies ?? null,
       current: (peer) => this.users.current(peer),
-      seen,
+      ...{ seen, hooks },
     })
     this.#addedPorts = {
       ...{ crypto, counters, random, emit, ask: requestBroker, seen },

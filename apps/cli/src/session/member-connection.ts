@@ -89,9 +89,9 @@ export async function openMemberConnection(
       ...(credit !== undefined && { credit }),
       ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     }
+    const proofs = await openProfileProofs(shell)
     const peer = await openPeer({ url: urls, brokerKey, meshId, ...terms })
     const confirmations = beginLogs(peer) // first, because a report can arrive during each wait
-    const proofs = await openProfileProofs(shell)
     guardMembers(peer, proofs)
     const status = await shell.profile.readStatus()
     if (status) peer.setStatus(status)
@@ -167,6 +167,7 @@ export class SessionHost {
     await profile.readKeyFile()
     const keys = await profile.readKeys()
     const { identity, formerBoxKeys, formerKeys = [] } = keys
+    this.#proofs ??= await openProfileProofs(this.#parts.shell)
     return { identity, formerBoxKeys, formerKeys, keyEpochs: await this.#epochsOf(keys) }
   }
 
@@ -192,8 +193,7 @@ export class SessionHost {
     const { shell, setStatus } = this.#parts
     const confirmations = beginLogs(peer)
     this.#confirmations = confirmations
-    this.#proofs ??= await openProfileProofs(shell)
-    guardMembers(peer, this.#proofs)
+    guardMembers(peer, this.#proofs!)
     const daemon = await startHostDaemon(shell.profile)
     const seats = seatsOf(peer)
     const parts = { seats, ticks: this.#ticks!, online: this.#online.promise, setStatus }

@@ -8,6 +8,7 @@ import type { GroupMessage, GroupMessageTerms, OutgoingMessage, Receipt } from '
 import { keptForLater, type Orphan, type SharedBodyStore } from '../outbox/persistent-outbox.ts'
 import type { GroupCrypto, PeerEvent } from '../ports.ts'
 import type { BrokerRequestOf } from '../requests/requests.ts'
+import type { SentHooks } from '../sent/hooks.ts'
 import type { SeenStore } from '../stores/store.ts'
 import { StatementCache } from './member-lists.ts'
 
@@ -24,6 +25,7 @@ export interface GroupClientPorts {
   readonly bodies: SharedBodyStore | null
   readonly current: (peer: PeerKey) => PeerKey
   readonly seen: SeenStore
+  readonly hooks: Pick<SentHooks, 'guard'>
 }
 
 /** Records messages to a group in its history. A group's open `State` implements it. */
@@ -108,6 +110,7 @@ export class GroupClient {
       self,
       statements: this.statements,
       post,
+      hooks: ports.hooks,
       saveOwed: (message) => bodies?.keep(message),
       endOf,
     })
@@ -194,6 +197,7 @@ export interface GroupSenderPorts {
   readonly self: PeerKey
   readonly statements: GroupStatements
   readonly post: (post: OutgoingMessage) => void
+  readonly hooks: Pick<SentHooks, 'guard'>
   /** Called when the owed members have changed, so that they are stored. */
   readonly saveOwed: (message: GroupMessage) => void
   /** Returns the error of owed messages when the peer ends. */
@@ -297,14 +301,18 @@ export class GroupSender {
   }
 
   #askAgain(message: GroupMessage, observer: SendObserver): void {
-    this.#ports.statements.refresh((error) =>
-      error ? this.#giveUp(message, observer, error) : this.#again(message, observer),
-    )
+    const { statements, hooks } = this.#ports
+    statements.refresh((error) => {
+      if (error) return this.#giveUp(message, observer, error)
+      const group = statements.find(message.groupId)
+      const send = (guarded: SendObserver) => this.#again(message, guarded, group)
+      if (group && hooks.guard) hooks.guard(group.members, observer, send)
+      else send(observer)
+    })
   }
 
-  #again(message: GroupMessage, observer: SendObserver): void {
+  #again(message: GroupMessage, observer: SendObserver, group: GroupStatement | undefined): void {
     const owed = new Set(message.owed)
-    const group = this.#ports.statements.find(message.groupId)
     const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
     // A message that an earlier process recorded in the history can only be sealed again with a recorder.
     const isSealable = message.record === undefined || observer.recorder

@@ -20,7 +20,7 @@ import { chunksOf } from '../outbox/lane.ts'
 import { type Peer, portsOf } from '../peer.ts'
 import type { MemberEntry } from '../requests/requests.ts'
 import { loadStore, type PeerStore, type ProofRecord, type StoreRecord, WriteBehindStore } from '../stores/store.ts'
-import { memberUnproven, setGuard } from './member-guard.ts'
+import { memberUnproven, setGuard, unprovenAmong, withoutBarred } from './member-guard.ts'
 
 /**
  * Whether a member is proven, or why not. `no_root`: the mesh has no root. `name_differs`, `role_differs`: the broker lists
@@ -81,11 +81,21 @@ export async function openMemberProofs(options: MemberProofsOptions): Promise<Me
 }
 
 /**
- * From now on, the groups and pools of this peer seal messages only for proven members, if the mesh has a root.
+ * From now on, the groups and pools of this peer seal messages only for proven members, if the mesh has a root. Call it
+ * right after `openPeer`, before a session begins: the peer then also guards the messages that an earlier process left.
  * @example guardMembers(peer, members)
  */
-export function guardMembers(peer: Peer, members: MemberProofs): void {
-  setGuard(portsOf(peer), members)
+export function guardMembers(peer: Peer, members: Pick<MemberProofs, 'areKnown' | 'unprovenAmong'>): void {
+  const ports = portsOf(peer)
+  setGuard(ports, members)
+  ports.tell(({ hooks }) => {
+    hooks.guard = (among, observer, then) => {
+      const guarded = (barred: ReadonlySet<PeerKey>) => then({ ...withoutBarred(observer, barred), barred })
+      const known = unprovenAmong(ports, among)
+      if (known instanceof Promise) void known.then((barred) => ports.tell(() => guarded(barred)))
+      else guarded(known)
+    }
+  })
 }
 
 export class MemberProofs implements AsyncDisposable {

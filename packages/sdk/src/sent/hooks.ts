@@ -3,6 +3,7 @@ import type { Note } from '@sealpost/identity'
 import type { PeerKey, PoolId } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
+import type { BarringObserver } from '../members/member-guard.ts'
 import type { OutgoingMessage } from '../outbox/lane.ts'
 import type { PoolSend } from '../pools/pool-sender.ts'
 import type { PeerEvent } from '../ports.ts'
@@ -19,6 +20,15 @@ export interface SentHooks {
   sending?: (post: OutgoingMessage) => OutgoingMessage
   /** Called with each message to a pool. Returns the message to send. */
   sendingToPool?: (pool: TargetPool, send: PoolSend) => PoolSend
+  /**
+   * Called before a group message is sealed again for these members: those who are listed now, or those whom an earlier
+   * process did not reach. Calls `then` with an observer that bars the members that are not proven.
+   */
+  guard?: <Observer extends BarringObserver>(
+    members: readonly PeerKey[],
+    observer: Observer,
+    then: (guarded: Observer) => void,
+  ) => void
 }
 
 /** The pool that a message is sent to. `Pool` has these properties. */

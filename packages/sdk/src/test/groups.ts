@@ -39,6 +39,7 @@ export function groupWorld(self = groupPeer(1)) {
     statements,
     post: (post) => posts.push(post),
     saveOwed: (message) => kept.push({ ...message, owed: new Set(message.owed) }),
+    hooks: {},
     endOf: (error) => error,
   })
   const list = (...groups: GroupStatement[]) => statements.listed(groups.map(({ bytes }) => bytes), true) // biome-ignore format: short
