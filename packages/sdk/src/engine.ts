@@ -36,7 +36,7 @@ import {
   PeerRequests,
   type ReplyHandler,
 } from './requests/requests.ts'
-import type { SentHooks } from './sent/hooks.ts'
+import type { SentHooks, StreamMemory } from './sent/hooks.ts'
 import { type EngineStore, type OutboxRecord, StoreWriter, seenStoreOf } from './stores/store.ts'
 import { UserStatements } from './users/user-statements.ts'
 
@@ -101,6 +101,8 @@ export class PeerEngine {
     const { random, window = 64, windowBytes = 1024 * 1024, waitingMax = 100_000, credit = 512, maxAgeMs } = options
     const { counters } = this
     const emit = (event: PeerEvent) => effects.emit(event)
+    const current = (peer: PeerKey) => this.users.current(peer)
+    const flushSoon = () => effects.flushSoon()
     const requestBroker: PeerEngine['requestBroker'] = (question, handler) => this.requestBroker(question, handler)
     this.#effects = effects
     this.#nowMs = options.nowMs
@@ -116,21 +118,20 @@ export class PeerEngine {
       self: options.peerKey,
       ownKeyMissing: (error) => this.#fail(error),
       bindingDue: options.bindingDue,
-      current: (peer) => this.users.current(peer),
-      emit,
+      ...{ current, emit, flushSoon },
       unlock: (peer) => this.#unlock(peer),
       refuse: (peer, error) => this.#refuse(peer, error),
-      flushSoon: () => effects.flushSoon(),
     })
     const { opening, directory } = this.#keys
     const keyOf = (peer: PeerKey, nowMs: Millis) => directory.find(peer, nowMs)
     const keptPosts = writer && new PersistentOutbox(writer, options.nowMs)
     const hasLeft = (message: GroupMessage, peer: PeerKey) => this.groups.hasLeft(message, peer)
     const outboxLimits = { window, windowBytes, waitingMax }
-    this.outbox = new Outbox({ crypto, random, keyOf, counters, hasLeft, keptPosts }, outboxLimits)
-    const keeping = writer && store ? { writer, records: store.records } : undefined
     const { hooks } = this
-    const isAnswer = (message: Message) => {
+    this.outbox = new Outbox({ crypto, random, keyOf, counters, hasLeft, keptPosts, hooks }, outboxLimits)
+    const keeping = writer && store ? { writer, records: store.records } : undefined
+    const isAnswer = (message: Message, inbox: StreamMemory) => {
+      hooks.noted?.(message, inbox, emit)
       hooks.arrived?.(message, emit)
       return message.note?.isConfirmation || this.#peerRequests.take(message)
     }
@@ -138,19 +139,15 @@ export class PeerEngine {
     this.groups = new GroupClient({
       crypto: crypto.groups,
       self: options.peerKey,
-      emit,
       ask: requestBroker,
       post: enqueue,
       unlock: (sender) => this.receiver.unlock(sender, this.#nowMs),
       bodies: keptPosts?.bodies ?? null,
-      current: (peer) => this.users.current(peer),
-      ...{ seen, hooks },
+      ...{ current, emit, seen, hooks },
     })
     this.#addedPorts = {
-      ...{ crypto, counters, random, emit, ask: requestBroker, seen },
+      ...{ crypto, counters, random, emit, ask: requestBroker, seen, current, flushSoon },
       lookup: (peer, waiter) => this.lookup(peer, waiter),
-      current: (peer) => this.users.current(peer),
-      flushSoon: () => effects.flushSoon(),
     }
     const { opening: groups } = this.groups
     const { users } = this

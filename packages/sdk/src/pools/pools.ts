@@ -15,7 +15,7 @@ import type { OutboxLimits } from '../outbox/outbox.ts'
 import { oncePerPeer, type Peer, type PeerPorts, portsOf, REQUEST_TIMEOUT_MS } from '../peer.ts'
 import { type AddedPart, type AddedPartPorts, NO_FRAMES } from '../ports.ts'
 import { type ConfirmWish, wishNote } from '../sent/hooks.ts'
-import type { SeenRecord, SeenStore } from '../stores/store.ts'
+import type { SeenStore } from '../stores/store.ts'
 import { PoolJoins, type PoolSend, PoolSender, unknownPool } from './pool-sender.ts'
 
 /** Returns null unless the bytes are a pool statement of this mesh, signed by the pool's owner. */
@@ -95,7 +95,7 @@ export class PoolClient implements AddedPart {
     this.joins.close(error)
   }
 
-  #keep(key: string, record: SeenRecord): void {
+  #keep(key: string, record: Parameters<SeenStore['keep']>[1]): void {
     this.#unkeptCount += 1
     this.#ports.seen.keep(key, record, () => {
       this.#unkeptCount -= 1
@@ -130,6 +130,9 @@ const CREDIT_MAX = 0xffff
 const clientFor = oncePerPeer(({ meshId, tell }) =>
   tell((engine) => engine.add((its) => new PoolClient(readerFor(meshId), its))),
 )
+
+/** Returns the pool statements that this peer has verified. @internal */
+export const poolStatementsOf = (peer: Peer): PoolStatements => clientFor(peer).statements
 
 /**
  * Returns the pools of the mesh.

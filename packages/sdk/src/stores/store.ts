@@ -4,6 +4,7 @@
  * continues when the reply comes.
  */
 import type { ProofKind, StreamId } from '@sealpost/identity'
+import type { Priority } from '@sealpost/protocol'
 import {
   type DeliveryId,
   type EnvelopeId,
@@ -59,6 +60,7 @@ export type StoreRecord =
   | SendKeyRecord
   | SentRecord
   | ProofRecord
+  | HeadRecord
 
 /** An idempotency key (`outbox/once.ts`). Only stores of the class `OnceStore` contain such records. */
 export interface SendKeyRecord {
@@ -177,6 +179,25 @@ export interface SuccessionRecord {
   readonly successor: PeerKey
 }
 
+/** What a peer that exchanges heads keeps (`heads/heads.ts`). */
+export type HeadRecord = LaneHeadRecord | HeadsBeginRecord
+
+/** The last message in a lane that the broker has acknowledged. */
+export interface LaneHeadRecord {
+  readonly kind: 'laneHead'
+  readonly to: PeerKey
+  readonly priority: Priority
+  readonly streamId: StreamId
+  readonly seq: number
+  readonly sentAtMs: Millis
+}
+
+/** When this store began to contain each received stream. */
+export interface HeadsBeginRecord {
+  readonly kind: 'headsBegin'
+  readonly atMs: Millis
+}
+
 /** A fact about a space (`state/entry-verifier.ts`): its terms, its keys, or the newest entry of a key. */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
@@ -256,7 +277,7 @@ export interface SeenStore {
   /** Stored records, of this class and others. */
   readonly records: readonly StoreRecord[]
   /** Stores a record, then calls `then`. Without a store, calls it immediately. */
-  readonly keep: (key: string, record: SeenRecord, then?: () => void) => void
+  readonly keep: (key: string, record: SeenRecord | HeadRecord, then?: () => void) => void
 }
 
 const FORMAT = 1
