@@ -14,6 +14,7 @@ import {
 } from '@sealpost/sdk'
 import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations'
 import { openFileStore } from '@sealpost/sdk/file-store'
+import { exchangeHeads } from '@sealpost/sdk/heads'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { guardMembers, type MemberProofs } from '@sealpost/sdk/members'
 import { poolsOf } from '@sealpost/sdk/pools'
@@ -115,9 +116,13 @@ export async function openMemberConnection(
   }
 }
 
-/** Records what becomes of all sent messages, and confirms received ones. Call before the peer's first report arrives. */
+/**
+ * Records what becomes of all sent messages, confirms received ones, and exchanges heads. Call before the peer's first
+ * report arrives.
+ */
 export function beginLogs(peer: Peer): Confirmations {
   sentLogOf(peer).recordAll()
+  exchangeHeads(peer)
   return confirmationsOf(peer)
 }
 
