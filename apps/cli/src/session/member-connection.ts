@@ -14,6 +14,7 @@ import {
 } from '@sealpost/sdk'
 import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations'
 import { openFileStore } from '@sealpost/sdk/file-store'
+import { groupsOf } from '@sealpost/sdk/groups'
 import { exchangeHeads } from '@sealpost/sdk/heads'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { guardMembers, type MemberProofs } from '@sealpost/sdk/members'
@@ -142,7 +143,10 @@ function memberCallsOf(shell: Shell, peer: Peer, parts: MemberCallParts): PeerCa
       identity: () => rotateIdentity(shell.profile, peer),
     },
     receiveFile: (message, folder) => receiveFile(shell, message, { folder }),
-    withStateOf: async (group, use) => withStateAt(shell, { ...(await meshPlaceOf(shell)), group }, use),
+    withStateOf: async (id, use) => {
+      const group = await groupsOf(peer).find(id)
+      return withStateAt(shell, { ...(await meshPlaceOf(shell)), group: id, statement: () => group.statement }, use)
+    },
   })
 }
 

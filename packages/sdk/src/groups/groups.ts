@@ -187,6 +187,14 @@ export class Group extends MemberList<GroupId> {
     })
   }
 
+  /**
+   * The newest statement of the group that this peer has verified, for the option `statement` of `openState`.
+   * @example const state = await openState({ ...place, group: group.id, statement: () => group.statement })
+   */
+  get statement(): Uint8Array {
+    return this.#ports.tell(({ groups }) => groups.statements.find(this.id))!.bytes
+  }
+
   get #otherCount(): number {
     return this.members.filter((member) => member !== this.#ports.self).length
   }
