@@ -175,10 +175,8 @@ export class HeadExchange {
   }
 
   #noted(message: Message, inbox: StreamMemory, emit: Emit): void {
-    const heads = message.note?.heads === undefined ? null : readHeads(message.note.heads)
-    if (!heads) return
     this.#reportOverdue(message, inbox, emit)
-    for (const head of heads) {
+    for (const head of readHeads(message.note?.heads ?? '') ?? []) {
       if (head.kind === 'lane') this.#checkLane(head, message, { inbox, emit })
       else if (head.kind === 'checkpoint') void this.#checkLog(head.bytes, message, emit)
       else this.#checkStatement(head, message, emit)
