@@ -26,9 +26,12 @@ import type { PeerEvent } from '../ports.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { usersOf } from '../users/users.ts'
 import { type BrokerSocket, TestingBroker } from './broker.ts'
+import { ghostMember, hiddenRevocation } from './hostile-proofs.ts'
 
 export const ATTACKS = [
   'none',
+  'ghost member',
+  'hidden revocation',
   'rolled-back binding',
   'rolled-back group',
   'rolled-back pool',
@@ -107,6 +110,10 @@ class HostileWorld {
     switch (attack) {
       case 'none':
         return this.#honest()
+      case 'ghost member':
+        return ghostMember(this.#random)
+      case 'hidden revocation':
+        return hiddenRevocation(this.#random)
       case 'rolled-back binding':
         return this.#binding()
       case 'rolled-back group':
