@@ -285,13 +285,13 @@ export type SplitView =
       readonly subject: 'group'
       readonly id: GroupId
       readonly shown: StatementView | null
-      readonly told: StatementView
+      readonly reported: StatementView
     }
   | {
       readonly subject: 'pool'
       readonly id: PoolId
       readonly shown: StatementView | null
-      readonly told: StatementView
+      readonly reported: StatementView
     }
   /** `checkpoint`: the one that the sender has seen. `reason`: how the log that this peer sees contradicts it. */
   | { readonly subject: 'log'; readonly checkpoint: Uint8Array; readonly reason: string }

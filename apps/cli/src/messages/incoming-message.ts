@@ -238,8 +238,8 @@ function splitNotice(
   const todo = 'Compare the list of members with them.'
   if (view.subject === 'log')
     return `The log that the broker shows contradicts the one that it showed to ${label(sender)} (${view.reason}).`
-  const { subject, id, shown, told } = view
-  return `The broker shows an older or different version of the ${subject} ${id} than ${label(sender)} has seen: ${shown?.epoch ?? 'none'} instead of ${told.epoch}. ${todo}`
+  const { subject, id, shown, reported } = view
+  return `The broker shows an older or different version of the ${subject} ${id} than ${label(sender)} has seen: ${shown?.epoch ?? 'none'} instead of ${reported.epoch}. ${todo}`
 }
 
 function lostNotice(lost: readonly LostMessage[], label: (key: PeerKey) => string): string {

@@ -144,7 +144,7 @@ describe('a split view', () => {
     scene.push(bob, ...(await scene.mail(alice, scene.bob, 'hello')))
     expect(await bob.next('view_split')).toMatchObject({
       sender: alice.peer.key,
-      view: { subject: 'group', id: old.groupId, shown: { epoch: 1 }, told: { epoch: 2 } },
+      view: { subject: 'group', id: old.groupId, shown: { epoch: 1 }, reported: { epoch: 2 } },
     })
     expect(kindsOf(alice)).toEqual([])
   })
@@ -179,7 +179,7 @@ describe('a split view', () => {
     const [alice, bob] = [await joined(scene, scene.alice), await joined(scene, scene.bob)]
     for (const { peer } of [alice, bob]) await groupsOf(peer).list()
     scene.push(bob, ...(await scene.mail(alice, scene.bob, 'hello')))
-    expect(await bob.next('view_split')).toMatchObject({ view: { shown: { epoch: 2 }, told: { epoch: 2 } } })
+    expect(await bob.next('view_split')).toMatchObject({ view: { shown: { epoch: 2 }, reported: { epoch: 2 } } })
   })
 
   test('of the log is what the log of the recipient finds', async () => {
@@ -218,7 +218,7 @@ describe('a split view', () => {
   })
 })
 
-test('heads are told once, and other messages keep their size', async () => {
+test('heads are sent once, and other messages keep their size', async () => {
   const dan = generateIdentity()
   const shown: GroupStatement[] = []
   await using scene = splitScene(() => shown)

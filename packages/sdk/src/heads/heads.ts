@@ -52,12 +52,14 @@ export interface HeadsPorts extends HeadsOptions {
 const PAUSE_MS = 60_000
 /** How long a message of another lane may be missing. It may wait behind others in the queue. */
 const OTHER_LANE_MS = 30_000
-const STATEMENTS_MAX = 8
+/** The minimum time between two searches for news, which read each statement. */
+const CHECK_MS = 1_000
+const HEADS_MAX = 8
 /** The size of a body from which a message contains no heads, so that they never make it too large. */
 const BODY_MAX = 32 * 1024
 
 /**
- * From now on, tells other peers in direct messages what this peer has seen, and checks what they tell. Call it right
+ * From now on, direct messages report what this peer has seen, and the reports of other peers are checked. Call it right
  * after `openPeer`. The events `message_withheld` and `view_split` report what the broker hides.
  * @example exchangeHeads(peer, { log: members.log })
  */
@@ -74,13 +76,15 @@ export function exchangeHeads(peer: Peer, options: HeadsOptions = {}): void {
 interface Unacked {
   readonly head: LaneHeadRecord | null
   readonly to: PeerKey
-  readonly told: readonly Head[]
+  readonly heads: readonly Head[]
 }
 
 /** What the recipient of earlier messages knows. */
-interface Told {
+interface Knowledge {
   /** When a message with heads was last sealed for it. */
   atMs: Millis
+  /** When this peer last looked for news. */
+  checkedAtMs: Millis
   /** The heads in acknowledged messages, by what they are about. */
   readonly heads: Map<string, string>
 }
@@ -97,7 +101,7 @@ export class HeadExchange {
   /** The last acknowledged message of each lane. */
   readonly #lanes = new Map<string, LaneHeadRecord>()
   readonly #unacked = new Map<EnvelopeId, Unacked>()
-  readonly #told = new Map<PeerKey, Told>()
+  readonly #knowledge = new Map<PeerKey, Knowledge>()
   readonly #awaited = new Map<PeerKey, Map<string, Awaited>>()
   readonly #reported = new Set<string>()
   readonly #beginMs: Millis
@@ -120,17 +124,17 @@ export class HeadExchange {
     const head: LaneHeadRecord | null = stream && {
       ...{ kind: 'laneHead', to, priority, sentAtMs, streamId: stream.streamId, seq: stream.seq },
     }
-    const told = message || body.length > BODY_MAX ? [] : this.#headsFor(to, head)
-    if (head || told.length > 0) this.#unacked.set(envelopeId, { head, to, told })
-    return told.length > 0 ? { ...note, heads: encodeHeads(told) } : note
+    const heads = message || body.length > BODY_MAX ? [] : this.#headsFor(to, head)
+    if (head || heads.length > 0) this.#unacked.set(envelopeId, { head, to, heads })
+    return heads.length > 0 ? { ...note, heads: encodeHeads(heads) } : note
   }
 
   #acked(envelopeId: EnvelopeId): void {
     const unacked = this.#unacked.get(envelopeId)
     if (!unacked) return
     this.#unacked.delete(envelopeId)
-    const { head, to, told } = unacked
-    for (const each of told) this.#toldOf(to).heads.set(subjectOf(each), stateOf(each))
+    const { head, to, heads } = unacked
+    for (const each of heads) this.#knowledgeOf(to).heads.set(subjectOf(each), stateOf(each))
     const known = head && this.#lanes.get(laneOf(head))
     if (!head || (known?.streamId === head.streamId && known.seq >= head.seq)) return
     this.#lanes.set(laneOf(head), head)
@@ -140,14 +144,16 @@ export class HeadExchange {
   /** Returns the heads that a message in this place contains. Most messages contain none. */
   #headsFor(to: PeerKey, place: LaneHeadRecord | null): Head[] {
     const nowMs = this.#ports.nowMs()
-    const told = this.#toldOf(to)
+    const knowledge = this.#knowledgeOf(to)
     const former = place?.seq === 1 ? this.#lanes.get(laneOf(place)) : undefined
-    if (!former && nowMs - told.atMs < PAUSE_MS) return []
-    const isNews = (head: Head) => told.heads.get(subjectOf(head)) !== stateOf(head)
+    const isTooEarly = nowMs - knowledge.atMs < PAUSE_MS || nowMs - knowledge.checkedAtMs < CHECK_MS
+    if (!former && isTooEarly) return []
+    knowledge.checkedAtMs = nowMs
+    const isNews = (head: Head) => knowledge.heads.get(subjectOf(head)) !== stateOf(head)
     const heads = [...this.#otherLanesOf(to, place), ...this.#checkpoint(), ...this.#statementsFor(to)].filter(isNews)
     const all = former ? [{ ...headOf(former), isOwnLane: true }, ...heads] : heads
-    if (all.length > 0) told.atMs = nowMs
-    return all.slice(0, STATEMENTS_MAX)
+    if (all.length > 0) knowledge.atMs = nowMs
+    return all.slice(0, HEADS_MAX)
   }
 
   /** Within a stream, each message refers to the one before it. */
@@ -168,9 +174,9 @@ export class HeadExchange {
     return [...ofGroups, ...pools.all.filter(isFor).map(poolHead)]
   }
 
-  #toldOf(peer: PeerKey): Told {
-    const known = this.#told.get(peer) ?? { atMs: -Infinity, heads: new Map() }
-    this.#told.set(peer, known)
+  #knowledgeOf(peer: PeerKey): Knowledge {
+    const known = this.#knowledge.get(peer) ?? { atMs: -Infinity, checkedAtMs: -Infinity, heads: new Map() }
+    this.#knowledge.set(peer, known)
     return known
   }
 
@@ -221,7 +227,7 @@ export class HeadExchange {
 
   #checkStatement(head: StatementHead, message: Message, emit: Emit): void {
     const known = this.#knownOf(head)
-    if (known && known.epoch > head.epoch) return this.#tellSoon(head, message.sender)
+    if (known && known.epoch > head.epoch) return this.#sendSoon(head, message.sender)
     if (known?.epoch === head.epoch) return this.#compare(head, message, emit)
     const cache: Pick<StatementCache<never, never>, 'refresh'> = head.kind === 'group'
       ? this.#ports.groups
@@ -237,7 +243,7 @@ export class HeadExchange {
     const key = `${sender} ${subjectOf(head)} ${stateOf(head)}`
     if (this.#reported.has(key)) return
     this.#reported.add(key)
-    const views = { shown: known && viewOf(known), told: viewOf(head) }
+    const views = { shown: known && viewOf(known), reported: viewOf(head) }
     const view: SplitView =
       head.kind === 'group' ? { subject: 'group', id: head.id, ...views } : { subject: 'pool', id: head.id, ...views }
     emit({ type: 'view_split', sender, envelopeId, view })
@@ -253,10 +259,11 @@ export class HeadExchange {
   }
 
   /** The sender has an older statement, so the next message to it contains the newer one. */
-  #tellSoon(head: StatementHead, sender: PeerKey): void {
-    const told = this.#toldOf(sender)
-    told.heads.delete(subjectOf(head))
-    told.atMs = -Infinity
+  #sendSoon(head: StatementHead, sender: PeerKey): void {
+    const knowledge = this.#knowledgeOf(sender)
+    knowledge.heads.delete(subjectOf(head))
+    knowledge.atMs = -Infinity
+    knowledge.checkedAtMs = -Infinity
   }
 }
 
