@@ -1,14 +1,16 @@
 /**
  * Runs the simulator: `bun scripts/sim.ts --seed 7 --verbose` replays one world. `--seeds 2000` runs many worlds, from
  * a random first seed unless `--from` sets it. Prints the first seed that breaks a promise, and exits with 1.
- * `--ratchets` runs worlds of two peers with ratchets instead.
+ * `--ratchets` runs worlds of two peers with ratchets instead, and `--hostile` worlds with a hostile broker.
  */
 import { ready } from '@sealpost/identity'
+import { type HostileOutcome, runHostileSeed } from '@sealpost/sdk/testing-hostile'
 import { type RunOutcome, runSeed } from '@sealpost/sim'
 import { runRatchetSeed } from '@sealpost/sim/ratchets'
 import { Command, InvalidArgumentError } from 'commander'
 
 const SEED_MAX = 2 ** 31
+const HOSTILE_AT_ONCE = 44
 
 const program = new Command('sim')
   .description('Run the real driver, engine and SDK in simulated worlds, each generated from a seed.')
@@ -16,10 +18,18 @@ const program = new Command('sim')
   .option('--seeds <n>', 'the number of seeds', wholeNumber, 500)
   .option('--from <n>', 'the first seed', wholeNumber)
   .option('--ratchets', 'simulate two peers with ratchets, instead of brokers')
+  .option('--hostile', 'simulate a hostile broker between peers with the real SDK and cryptography')
   .option('--verbose', 'print the faults and marks of each world')
   .parse()
 
-const options = program.opts<{ seed?: number; seeds: number; from?: number; ratchets?: boolean; verbose?: boolean }>()
+const options = program.opts<{
+  seed?: number
+  seeds: number
+  from?: number
+  ratchets?: boolean
+  hostile?: boolean
+  verbose?: boolean
+}>()
 const first = options.seed ?? options.from ?? Math.floor(Math.random() * SEED_MAX)
 const count = options.seed === undefined ? options.seeds : 1
 const startedAtMs = performance.now()
@@ -29,6 +39,11 @@ let drainedInMs = 0
 if (options.ratchets) {
   await ready()
   runRatchets()
+  process.exit()
+}
+if (options.hostile) {
+  await ready()
+  await runHostile()
   process.exit()
 }
 for (let seed = first; seed < first + count; seed++) {
@@ -55,6 +70,24 @@ function runRatchets(): void {
   const seconds = (performance.now() - startedAtMs) / 1000
   console.log(`${count} worlds of ratchets from seed ${first}, no violation; ${Math.round(count / seconds)} worlds/s`)
   printMarks(marks)
+}
+
+/** Runs worlds at the same time, because a peer holds a message with a gap for two seconds. */
+async function runHostile(): Promise<void> {
+  const missed: HostileOutcome[] = []
+  for (let from = first; from < first + count; from += HOSTILE_AT_ONCE) {
+    const seeds = Array.from({ length: Math.min(HOSTILE_AT_ONCE, first + count - from) }, (_, i) => from + i)
+    for (const outcome of await Promise.all(seeds.map(runHostileSeed))) {
+      const { seed, attack, violation } = outcome
+      if (violation !== null) missed.push(outcome)
+      if (options.verbose) console.log(`seed ${seed}: ${attack}: ${violation ?? 'as expected'}`)
+      marks.set(attack, (marks.get(attack) ?? 0) + 1)
+    }
+  }
+  for (const { seed, attack, violation } of missed) console.error(`seed ${seed}: ${attack}: ${violation}`)
+  console.log(`${count - missed.length} of ${count} worlds from seed ${first} as expected; worlds by attack:`)
+  printMarks(marks)
+  if (missed.length > 0) process.exit(1)
 }
 
 function fail({ seed, violation }: RunOutcome): never {

@@ -14,7 +14,7 @@ const SDK = join(PACKAGES, 'sdk')
 /** Workspace packages that become folders of the package. */
 const PARTS = ['identity', 'protocol', 'std']
 /** Unpublished entries, which may change at any time. */
-const UNPUBLISHED = ['./backoff', './engine', './prekeys', './testing', './testing-attachments']
+const UNPUBLISHED = ['./backoff', './engine', './prekeys', './testing', './testing-attachments', './testing-hostile']
 
 interface Manifest {
   readonly version: string

@@ -13,8 +13,10 @@ import { openDatabase } from '@sealpost/pg'
 import { emptyDatabase, unhurried } from '@sealpost/pg/testing'
 import { connect } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
+import { exchangeHeads } from '@sealpost/sdk/heads'
 import { join as joinMesh, type Membership } from '@sealpost/sdk/join'
 import { guardMembers, openMemberProofs } from '@sealpost/sdk/members'
+import { MemoryStore } from '@sealpost/sdk/memory-store'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -280,6 +282,27 @@ describe.each(allFixtures())('fixture $number, version $version', (fixture) => {
       Array(2).fill({ state: 'settled', isSigned: false }),
     )
     await expect(sent.wait(envelopeId!, 'confirmed', { timeoutMs: 1 })).rejects.toMatchObject({ code: 'timeout' })
+    const [{ received }] = (await former.ask<MemberReport[]>({ type: 'report' })) as [MemberReport]
+    expect(received).toEqual([1, 2])
+  })
+
+  test('its SDK receives messages with heads, and ignores the heads', async () => {
+    await using cluster = await Cluster.open()
+    const { url } = await cluster.start(CURRENT)
+    const invite = await cluster.createMesh(CURRENT, 'home', url)
+    await using former = new Traffic(earlier)
+    const to = await former.join(invite, [url])
+    const identity = generateIdentity()
+    const place = { ...(await joinMesh({ invite, identity, name: 'alice' })), identity }
+    const store = new MemoryStore()
+    await using first = await connect({ ...place, store })
+    exchangeHeads(first)
+    await sentLogOf(first).send(to, '1', { wait: 'settled' })
+    await first.close()
+    await using later = await connect({ ...place, store: new MemoryStore(store.records) })
+    exchangeHeads(later)
+    await groupsOf(later).create('crew', [to])
+    await sentLogOf(later).send(to, '2', { wait: 'settled' }) // has the heads of the first stream and of the group
     const [{ received }] = (await former.ask<MemberReport[]>({ type: 'report' })) as [MemberReport]
     expect(received).toEqual([1, 2])
   })

@@ -11,7 +11,7 @@ import { asStoreError, type SealpostCode, SealpostError } from './errors.ts'
 import { GroupClient } from './groups/group-client.ts'
 import type { Message } from './inbox/message.ts'
 import { Receiver } from './inbox/receiver.ts'
-import { type KeyEpochs, keptKeyEpochs } from './keys/key-epochs.ts'
+import { KeyEpochs } from './keys/key-epochs.ts'
 import { type KeyWaiter, PeerKeys } from './keys/peer-keys.ts'
 import type { GroupMessage, OutgoingMessage } from './outbox/lane.ts'
 import { Outbox } from './outbox/outbox.ts'
@@ -36,8 +36,8 @@ import {
   PeerRequests,
   type ReplyHandler,
 } from './requests/requests.ts'
-import type { SentHooks } from './sent/hooks.ts'
-import { type EngineStore, type OutboxRecord, StoreWriter } from './stores/store.ts'
+import type { SentHooks, StreamMemory } from './sent/hooks.ts'
+import { type EngineStore, type OutboxRecord, StoreWriter, seenStoreOf } from './stores/store.ts'
 import { UserStatements } from './users/user-statements.ts'
 
 export type { OpenVerdict } from './inbox/message.ts'
@@ -49,19 +49,19 @@ export interface PeerEngineOptions extends ConnectionTarget {
   /** Returns a number in [0, 1). */
   readonly random: () => number
   /** The maximum number of unacknowledged envelopes. Default: 64. */
-  readonly window?: number
+  readonly window?: number | undefined
   /** Maximum bytes of unacknowledged envelopes. Default: 1 MiB. */
   readonly windowBytes?: number
   /** The maximum number of messages that wait beyond the window. Default: 100,000. */
   readonly waitingMax?: number
   /** The maximum number of unsettled deliveries. Default: 512. */
-  readonly credit?: number
+  readonly credit?: number | undefined
   /** Older messages are rejected. Default: 31 days without a store, Infinity with one. */
-  readonly maxAgeMs?: Millis
+  readonly maxAgeMs?: Millis | undefined
   /** Default: nothing outlives this engine. */
   readonly store?: EngineStore
   /** Default: those in the store. */
-  readonly keyEpochs?: KeyEpochs
+  readonly keyEpochs?: KeyEpochs | undefined
   /** Called when this peer's key binding is due for renewal. */
   readonly bindingDue?: () => void
 }
@@ -101,35 +101,37 @@ export class PeerEngine {
     const { random, window = 64, windowBytes = 1024 * 1024, waitingMax = 100_000, credit = 512, maxAgeMs } = options
     const { counters } = this
     const emit = (event: PeerEvent) => effects.emit(event)
+    const current = (peer: PeerKey) => this.users.current(peer)
+    const flushSoon = () => effects.flushSoon()
     const requestBroker: PeerEngine['requestBroker'] = (question, handler) => this.requestBroker(question, handler)
     this.#effects = effects
     this.#nowMs = options.nowMs
-    this.users = new UserStatements({ crypto: crypto.users, emit })
     const { store } = options
     const writer = store ? new StoreWriter((changes) => store.write(changes)) : null
     this.writer = writer
-    this.keyEpochs = options.keyEpochs ?? keptKeyEpochs(options.peerKey, writer, store?.records)
+    const seen = seenStoreOf(writer, store?.records)
+    this.users = new UserStatements({ crypto: crypto.users, emit, seen })
+    this.keyEpochs = options.keyEpochs ?? new KeyEpochs({ self: options.peerKey, ...seen })
     this.#keys = new PeerKeys({
       crypto,
       epochs: this.keyEpochs,
       self: options.peerKey,
       ownKeyMissing: (error) => this.#fail(error),
       bindingDue: options.bindingDue,
-      current: (peer) => this.users.current(peer),
-      emit,
+      ...{ current, emit, flushSoon },
       unlock: (peer) => this.#unlock(peer),
       refuse: (peer, error) => this.#refuse(peer, error),
-      flushSoon: () => effects.flushSoon(),
     })
     const { opening, directory } = this.#keys
     const keyOf = (peer: PeerKey, nowMs: Millis) => directory.find(peer, nowMs)
     const keptPosts = writer && new PersistentOutbox(writer, options.nowMs)
     const hasLeft = (message: GroupMessage, peer: PeerKey) => this.groups.hasLeft(message, peer)
     const outboxLimits = { window, windowBytes, waitingMax }
-    this.outbox = new Outbox({ crypto, random, keyOf, counters, hasLeft, keptPosts }, outboxLimits)
-    const keeping = writer && store ? { writer, records: store.records } : undefined
     const { hooks } = this
-    const isAnswer = (message: Message) => {
+    this.outbox = new Outbox({ crypto, random, keyOf, counters, hasLeft, keptPosts, hooks }, outboxLimits)
+    const keeping = writer && store ? { writer, records: store.records } : undefined
+    const isAnswer = (message: Message, inbox: StreamMemory) => {
+      hooks.noted?.(message, inbox, emit)
       hooks.arrived?.(message, emit)
       return message.note?.isConfirmation || this.#peerRequests.take(message)
     }
@@ -137,18 +139,15 @@ export class PeerEngine {
     this.groups = new GroupClient({
       crypto: crypto.groups,
       self: options.peerKey,
-      emit,
       ask: requestBroker,
       post: enqueue,
       unlock: (sender) => this.receiver.unlock(sender, this.#nowMs),
       bodies: keptPosts?.bodies ?? null,
-      current: (peer) => this.users.current(peer),
+      ...{ current, emit, seen, hooks },
     })
     this.#addedPorts = {
-      ...{ crypto, counters, random, emit, ask: requestBroker },
+      ...{ crypto, counters, random, emit, ask: requestBroker, seen, current, flushSoon },
       lookup: (peer, waiter) => this.lookup(peer, waiter),
-      current: (peer) => this.users.current(peer),
-      flushSoon: () => effects.flushSoon(),
     }
     const { opening: groups } = this.groups
     const { users } = this

@@ -23,7 +23,7 @@ import {
   revoke,
   updateConsent,
 } from './requests/requests.ts'
-import type { PeerStore, SentRecord } from './stores/store.ts'
+import type { PeerStore, StoreRecord } from './stores/store.ts'
 
 export interface ConnectOptions {
   /**
@@ -116,8 +116,8 @@ export interface PeerPorts {
   readonly ask: RequestBroker
   /** Called with each event, before the application. */
   readonly observers: Set<(event: PeerEvent) => void>
-  /** The stored records of messages that earlier processes sent with a log. */
-  readonly sent: readonly SentRecord[]
+  /** The records that earlier processes stored. */
+  readonly records: readonly StoreRecord[]
 }
 
 const BINDING_CHECK_MS = 7 * 86_400_000
@@ -165,7 +165,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     const urls = typeof options.url === 'string' ? [options.url] : options.url
     this.#addressCount = urls.length
     this.#ownKeys = crypto
-    const { identity, brokerKey, meshId, window, credit, keyEpochs, autoExtend = true } = options
+    const { identity, brokerKey, meshId, window, credit, keyEpochs, maxAgeSeconds, autoExtend = true } = options
     this.key = identity.signing.publicKey
     this.closed = this.#ended.promise
     this.#onEvent = options.onEvent
@@ -182,10 +182,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
         brokerKey,
         meshId,
         peerKey: this.key,
-        ...(window === undefined ? {} : { window }),
-        ...(credit === undefined ? {} : { credit }),
-        ...(options.maxAgeSeconds === undefined ? {} : { maxAgeMs: options.maxAgeSeconds * 1000 }),
-        ...(keyEpochs && { keyEpochs }),
+        ...{ window, credit, keyEpochs },
+        maxAgeMs: maxAgeSeconds && maxAgeSeconds * 1000,
         bindingDue: () => void this.rotateBoxKey(crypto.current).catch(() => undefined), // the next session tries again
       },
       store,
@@ -194,8 +192,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     })
     const { signing } = identity
     const tell: PeerPorts['tell'] = (happened) => this.#driver.tell(happened)
-    const sent = store?.records.filter((record) => record.kind === 'sent') ?? []
-    const own = { self: this.key, meshId, brokerKey, signing, crypto, tell, sent, observers: this.#observers }
+    const records = store?.records ?? []
+    const own = { self: this.key, meshId, brokerKey, signing, crypto, tell, records, observers: this.#observers }
     allPorts.set(this, { ...own, ask: this.#ask })
   }
 

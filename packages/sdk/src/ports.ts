@@ -23,6 +23,7 @@ import { type SealpostCode, SealpostError } from './errors.ts'
 import type { DeliveryReceipt } from './inbox/inbox.ts'
 import type { Message, OpenVerdict } from './inbox/message.ts'
 import type { Receipt } from './outbox/lane.ts'
+import type { SeenStore } from './stores/store.ts'
 
 /** The operations of one identity in one mesh. They are synchronous. The caller stores the keys of other peers. */
 export interface CryptoPort {
@@ -157,6 +158,7 @@ export interface AddedPartPorts {
   /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
   readonly flushSoon: () => void
+  readonly seen: SeenStore
 }
 
 /** A shared empty list, so that a part without frames allocates nothing. */
@@ -250,6 +252,25 @@ export type PeerEvent =
   | { type: 'pool_tamper'; pool: PoolId | null; reason: 'statement_forged' | 'statement_rolled_back' }
   /** This peer no longer works for the pool: the owner has removed the peer or deleted the pool. */
   | { type: 'pool_left'; pool: PoolId; reason: 'not_in_pool' | 'unknown_pool' | 'too_many' }
+  /**
+   * Another peer reports that the broker has acknowledged a message that this peer has not received: the last one in a
+   * lane, `missing` messages after the last one that arrived. The broker dropped or withheld them, they expired or
+   * became dead letters, or an earlier process returned them with `retry`. `envelopeId`: the message that revealed it.
+   */
+  | {
+      type: 'message_withheld'
+      sender: PeerKey
+      envelopeId: EnvelopeId
+      streamId: StreamId
+      missing: number
+      sentAtMs: Millis
+    }
+  /**
+   * The broker shows this peer an older or different view than it showed to the sender of this message. `shown` is what
+   * this peer sees after it has asked again. Either the broker or the sender lies, or the owner signed two statements
+   * with one epoch.
+   */
+  | { type: 'view_split'; sender: PeerKey; envelopeId: EnvelopeId; view: SplitView }
   /** What happened to a message that was sent with `receipts`. */
   | ({ type: 'receipt' } & DeliveryReceipt)
   /** Someone came online, went offline or changed status. After `disconnected` everybody counts as offline. */
@@ -257,6 +278,29 @@ export type PeerEvent =
   | ({ type: 'ephemeral' } & EphemeralMessage)
   /** An ephemeral message reached nobody: `no_responder`, `connection_lost` without a session, or the code of a refusal. */
   | { type: 'ephemeral_lost'; envelopeId: EnvelopeId; code: SealpostCode }
+
+/** What two peers see differently. */
+export type SplitView =
+  | {
+      readonly subject: 'group'
+      readonly id: GroupId
+      readonly shown: StatementView | null
+      readonly reported: StatementView
+    }
+  | {
+      readonly subject: 'pool'
+      readonly id: PoolId
+      readonly shown: StatementView | null
+      readonly reported: StatementView
+    }
+  /** `checkpoint`: the one that the sender has seen. `reason`: how the log that this peer sees contradicts it. */
+  | { readonly subject: 'log'; readonly checkpoint: Uint8Array; readonly reason: string }
+
+/** A statement, by its epoch and the hash of its bytes (32 hex digits). */
+export interface StatementView {
+  readonly epoch: number
+  readonly hash: string
+}
 
 /** An ephemeral message. The application owns the body. */
 export interface EphemeralMessage {

@@ -108,7 +108,12 @@ const BASE64_BY_ATOB: Base64Codec = {
 /** Exported for tests, in which both codecs must agree. */
 export const BASE64_CODECS = { native: NATIVE_BASE64, atob: BASE64_BY_ATOB }
 
-const base64 = 'fromBase64' in Uint8Array ? NATIVE_BASE64 : BASE64_BY_ATOB
+/** A call, so that bundles that use no base64 omit both codecs. */
+const base64 = /* @__PURE__ */ platformBase64()
+
+function platformBase64(): Base64Codec {
+  return 'fromBase64' in Uint8Array ? NATIVE_BASE64 : BASE64_BY_ATOB
+}
 
 export const toBase64url = (bytes: Uint8Array): string => base64.encode(bytes)
 

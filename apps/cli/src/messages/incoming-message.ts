@@ -194,6 +194,12 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
       return output.warn(
         `The broker returned a group that its owner did not sign, or an outdated version of it (${event.reason}).`,
       )
+    case 'message_withheld':
+      return output.warn(
+        `${label(event.sender)} sent messages that have not arrived, the last one at ${new Date(event.sentAtMs).toISOString()} (missing: ${event.missing}): they expired, became dead letters, or the broker dropped or withheld them.`,
+      )
+    case 'view_split':
+      return output.warn(splitNotice(event, label))
     case 'identity_changed':
       return void renameContactKey(event, output, contacts)
     case 'user_tamper':
@@ -223,6 +229,17 @@ async function renameContactKey(
   const todo = which && ' Compare the new fingerprint with them.'
   output.info(`${escapeName(name)}${which} has a new key, signed by the pinned key: ${fingerprint(successor)}.${todo}`)
   await contacts.accept(name, successor).catch(() => undefined)
+}
+
+function splitNotice(
+  { sender, view }: Extract<PeerEvent, { type: 'view_split' }>,
+  label: (key: PeerKey) => string,
+): string {
+  const todo = 'Compare the list of members with them.'
+  if (view.subject === 'log')
+    return `The log that the broker shows contradicts the one that it showed to ${label(sender)} (${view.reason}).`
+  const { subject, id, shown, reported } = view
+  return `The broker shows an older or different version of the ${subject} ${id} than ${label(sender)} has seen: ${shown?.epoch ?? 'none'} instead of ${reported.epoch}. ${todo}`
 }
 
 function lostNotice(lost: readonly LostMessage[], label: (key: PeerKey) => string): string {

@@ -14,6 +14,8 @@ import {
 } from '@sealpost/sdk'
 import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations'
 import { openFileStore } from '@sealpost/sdk/file-store'
+import { groupsOf } from '@sealpost/sdk/groups'
+import { exchangeHeads } from '@sealpost/sdk/heads'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { guardMembers, type MemberProofs } from '@sealpost/sdk/members'
 import { leaveUnread } from '@sealpost/sdk/peek'
@@ -93,11 +95,11 @@ export async function openMemberConnection(
       ...(credit !== undefined && { credit }),
       ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     }
+    const proofs = await openProfileProofs(shell)
     const peer = await openPeer({ url: urls, brokerKey, meshId, ...terms })
     applyRecoveries(peer, recoveries)
     leaveUnread(peer)
-    const confirmations = beginLogs(peer) // first, because a report can arrive during each wait
-    const proofs = await openProfileProofs(shell)
+    const confirmations = beginLogs(peer, proofs) // first, because a report can arrive during each wait
     guardMembers(peer, proofs)
     const endWatch = watchRecoveries(shell, peer)
     const status = await shell.profile.readStatus()
@@ -123,9 +125,13 @@ export async function openMemberConnection(
   }
 }
 
-/** Records what becomes of all sent messages, and confirms received ones. Call before the peer's first report arrives. */
-export function beginLogs(peer: Peer): Confirmations {
+/**
+ * Records what becomes of all sent messages, confirms received ones, and exchanges heads. Call before the peer's first
+ * report arrives.
+ */
+export function beginLogs(peer: Peer, proofs?: MemberProofs): Confirmations {
   sentLogOf(peer).recordAll()
+  exchangeHeads(peer, proofs && { log: proofs.log })
   return confirmationsOf(peer)
 }
 
@@ -145,7 +151,10 @@ function memberCallsOf(shell: Shell, peer: Peer, parts: MemberCallParts): PeerCa
       identity: () => rotateIdentity(shell.profile, peer),
     },
     receiveFile: (message, folder) => receiveFile(shell, message, { folder }),
-    withStateOf: async (group, use) => withStateAt(shell, { ...(await meshPlaceOf(shell)), group }, use),
+    withStateOf: async (id, use) => {
+      const group = await groupsOf(peer).find(id)
+      return withStateAt(shell, { ...(await meshPlaceOf(shell)), group: id, statement: () => group.statement }, use)
+    },
   })
 }
 
@@ -178,6 +187,7 @@ export class SessionHost {
     this.#recoveries = await readRecoveries(shell)
     const keys = await profile.readKeys()
     const { identity, formerBoxKeys, formerKeys = [] } = keys
+    this.#proofs ??= await openProfileProofs(this.#parts.shell)
     return { identity, formerBoxKeys, formerKeys, keyEpochs: await this.#epochsOf(keys) }
   }
 
@@ -202,10 +212,9 @@ export class SessionHost {
   async begin(peer: Peer): Promise<HostEnd> {
     const { shell, setStatus } = this.#parts
     if (this.#recoveries) applyRecoveries(peer, this.#recoveries)
-    const confirmations = beginLogs(peer)
+    const confirmations = beginLogs(peer, this.#proofs!)
     this.#confirmations = confirmations
-    this.#proofs ??= await openProfileProofs(shell)
-    guardMembers(peer, this.#proofs)
+    guardMembers(peer, this.#proofs!)
     const daemon = await startHostDaemon(shell.profile)
     const seats = seatsOf(peer)
     const parts = { seats, ticks: this.#ticks!, online: this.#online.promise, setStatus }

@@ -1,5 +1,6 @@
 /** Opens the state of a mesh or a group for this profile. */
 import {
+  type OpenStateOptions,
   openState,
   type SpaceOptions,
   type SpaceTerms,
@@ -20,7 +21,11 @@ export async function meshPlaceOf({ profile }: Shell): Promise<SpaceOptions> {
 }
 
 /** Opens the state for a call. @throws SealpostError `space_unknown`, and errors that show that the broker cheats */
-export async function withStateAt<T>(shell: Shell, place: SpaceOptions, use: (state: State) => Promise<T>): Promise<T> {
+export async function withStateAt<T>(
+  shell: Shell,
+  place: SpaceOptions & Pick<OpenStateOptions, 'statement'>,
+  use: (state: State) => Promise<T>,
+): Promise<T> {
   const keys = await shell.profile.readKeys()
   const { formerBoxKeys, formerKeys } = keys
   try {

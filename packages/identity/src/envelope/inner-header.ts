@@ -179,9 +179,12 @@ export interface Note {
   readonly confirm?: string
   /** Whether the body is a confirmation of the message that `inReplyTo` names. */
   readonly isConfirmation?: boolean
+  /** What the sender knows of what it shares with the recipient, written by `encodeHeads`. */
+  readonly heads?: string
 }
 
 const isId = (value: unknown) => typeof value === 'string' && isHex(value, 16)
+const isText = (value: unknown) => typeof value === 'string'
 const isFlag = (value: unknown) => typeof value === 'boolean'
 const isEpoch = (value: unknown) => Number.isInteger(value) && (value as number) > 0 && (value as number) < 2 ** 31
 const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
@@ -195,9 +198,10 @@ const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
   user: (value) => typeof value === 'string' && isHex(value, 32),
   pool: (value) => typeof value === 'string' && isHex(value, 32),
   poolEpoch: isEpoch,
-  attachment: (value) => typeof value === 'string',
-  confirm: (value) => typeof value === 'string',
+  attachment: isText,
+  confirm: isText,
   isConfirmation: isFlag,
+  heads: isText,
 }
 const KEYS = Object.keys(CHECKS) as (keyof Note)[]
 /** The maximum size of a note, whose length field has two bytes. */

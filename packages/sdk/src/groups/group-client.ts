@@ -8,6 +8,8 @@ import type { GroupMessage, GroupMessageTerms, OutgoingMessage, Receipt } from '
 import { keptForLater, type Orphan, type SharedBodyStore } from '../outbox/persistent-outbox.ts'
 import type { GroupCrypto, PeerEvent } from '../ports.ts'
 import type { BrokerRequestOf } from '../requests/requests.ts'
+import type { SentHooks } from '../sent/hooks.ts'
+import type { SeenStore } from '../stores/store.ts'
 import { StatementCache } from './member-lists.ts'
 
 export interface GroupClientPorts {
@@ -22,6 +24,8 @@ export interface GroupClientPorts {
   readonly unlock: (sender: PeerKey) => void
   readonly bodies: SharedBodyStore | null
   readonly current: (peer: PeerKey) => PeerKey
+  readonly seen: SeenStore
+  readonly hooks: Pick<SentHooks, 'guard'>
 }
 
 /** Records messages to a group in its history. A group's open `State` implements it. */
@@ -49,14 +53,17 @@ export interface GroupStatementsPorts {
   readonly ask: (after: GroupId) => void
   /** Called when the group is new, has changed, or has ended. */
   readonly changed: (group: GroupStatement) => void
+  readonly seen: SeenStore
 }
 
-/** The groups of the mesh. They are read on first use, and from then on in every session. */
+/** The groups of the mesh. They are read on first use, and from then on in every session, also of later processes. */
 export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
-  #isUsed = false
+  #isUsed: boolean
 
-  constructor({ crypto, emit, ask, changed }: GroupStatementsPorts) {
+  constructor({ crypto, emit, ask, changed, seen }: GroupStatementsPorts) {
     super({
+      of: 'group',
+      seen,
       read: (bytes) => crypto.read(bytes),
       idOf: ({ groupId }) => groupId,
       beforeAll: '0'.repeat(32) as GroupId,
@@ -66,6 +73,7 @@ export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
         if (!isNew || !isGroupEnded(group)) changed(group)
       },
     })
+    this.#isUsed = this.all.length > 0
   }
 
   override refresh(done: (error: SealpostError | null) => void): void {
@@ -93,6 +101,7 @@ export class GroupClient {
       emit,
       ask: (after) => this.#ask(after),
       changed: (group) => emit(newsOf(group)),
+      seen: ports.seen,
     })
     this.opening = new GroupOpener({ crypto, statements: this.statements, unlock, current: ports.current })
     const endOf = (error: SealpostError) => (bodies ? keptForLater(error) : error)
@@ -101,6 +110,7 @@ export class GroupClient {
       self,
       statements: this.statements,
       post,
+      hooks: ports.hooks,
       saveOwed: (message) => bodies?.keep(message),
       endOf,
     })
@@ -187,6 +197,7 @@ export interface GroupSenderPorts {
   readonly self: PeerKey
   readonly statements: GroupStatements
   readonly post: (post: OutgoingMessage) => void
+  readonly hooks: Pick<SentHooks, 'guard'>
   /** Called when the owed members have changed, so that they are stored. */
   readonly saveOwed: (message: GroupMessage) => void
   /** Returns the error of owed messages when the peer ends. */
@@ -290,14 +301,18 @@ export class GroupSender {
   }
 
   #askAgain(message: GroupMessage, observer: SendObserver): void {
-    this.#ports.statements.refresh((error) =>
-      error ? this.#giveUp(message, observer, error) : this.#again(message, observer),
-    )
+    const { statements, hooks } = this.#ports
+    statements.refresh((error) => {
+      if (error) return this.#giveUp(message, observer, error)
+      const group = statements.find(message.groupId)
+      const send = (guarded: SendObserver) => this.#again(message, guarded, group)
+      if (group && hooks.guard) hooks.guard(group.members, observer, send)
+      else send(observer)
+    })
   }
 
-  #again(message: GroupMessage, observer: SendObserver): void {
+  #again(message: GroupMessage, observer: SendObserver, group: GroupStatement | undefined): void {
     const owed = new Set(message.owed)
-    const group = this.#ports.statements.find(message.groupId)
     const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
     // A message that an earlier process recorded in the history can only be sealed again with a recorder.
     const isSealable = message.record === undefined || observer.recorder

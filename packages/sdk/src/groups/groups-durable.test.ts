@@ -2,9 +2,11 @@
 
 import { changeGroup, createGroup, type GroupStatement, generateIdentity, type Note, ready } from '@sealpost/identity'
 import type { ClientFrame, FrameOf } from '@sealpost/protocol'
+import type { PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
 import { connect } from '../client.ts'
 import { SealpostError } from '../errors.ts'
+import { guardMembers } from '../members/member-proofs.ts'
 import type { Peer } from '../peer.ts'
 import type { PeerEvent } from '../ports.ts'
 import { type SentLog, sentLogOf } from '../sent/sent-log.ts'
@@ -52,7 +54,11 @@ type Broadcast = FrameOf<'broadcast'> | FrameOf<'broadcastKept'>
 const isBroadcast = (frame: ClientFrame): frame is Broadcast =>
   frame.type === 'broadcast' || frame.type === 'broadcastKept'
 
-const kindsOf = (store: MemoryStore) => [...store.records.values()].map(({ kind }) => kind).sort()
+/** The kinds of the records other than the group's statement. */
+function kindsOf(store: MemoryStore) {
+  const kinds = [...store.records.values()].map(({ kind }) => kind)
+  return kinds.filter((kind) => kind !== 'statement').sort()
+}
 
 async function until(isSo: () => boolean): Promise<void> {
   const startMs = performance.now()
@@ -138,6 +144,48 @@ test('the next process sends owed messages once, to the remaining members', asyn
   expect(events.filter(({ type }) => type === 'send_failed')).toMatchObject([{ to: keys.bobKey }])
   await again.close()
   expect(kindsOf(later)).toEqual(['owner'])
+})
+
+/** Returns a guard to whom only this peer is unproven, after a request. */
+const guardAgainst = (unproven: PeerKey) => ({
+  areKnown: () => false,
+  unprovenAmong: async (peers: readonly PeerKey[]) => peers.filter((peer) => peer === unproven),
+})
+
+test('the next process sends no owed message to a member that is not proven', async () => {
+  const { its, live, group, next, broadcasts, keys } = world()
+  const store = new MemoryStore()
+  const { peer } = await live(store)
+  await groupsOf(peer).find(group.groupId)
+  its.known = null
+  its.answer = 'stale'
+  await sent(peer, group)
+  await until(() => kindsOf(store).join() === 'group,owner')
+  await peer.close()
+  its.known = next
+  its.answer = 'ack'
+  const { peer: again, events } = await live(new MemoryStore(store.records))
+  guardMembers(again, guardAgainst(keys.catKey!)) // before the broker's first reply
+  await until(() => events.filter(({ type }) => type === 'send_failed').length === 2)
+  const errors = new Map(
+    events.flatMap((event) => (event.type === 'send_failed' ? [[event.to, event.error.code]] : [])),
+  )
+  expect(errors).toEqual(new Map([[keys.catKey, 'member_unproven'], [keys.bobKey, 'stale_roster']])) // biome-ignore format: short
+  expect(broadcasts).toHaveLength(1)
+  await again.close()
+})
+
+test('a member that joins while a message is sent receives it only if it is proven', async () => {
+  const { its, live, group, next, broadcasts, keys } = world()
+  Object.defineProperty(its, 'answer', { get: () => (broadcasts.length === 1 ? 'stale' : 'ack') })
+  const { peer } = await live(new MemoryStore())
+  guardMembers(peer, guardAgainst(keys.danKey!))
+  const found = await groupsOf(peer).find(group.groupId)
+  its.known = next
+  const outcomes = await (await found.send('hello')).stored
+  const ends = new Map(outcomes.map(({ peer: member, error }) => [member, error?.code ?? 'stored']))
+  expect(ends).toEqual(new Map([[keys.catKey, 'stored'], [keys.bobKey, 'stale_roster'], [keys.danKey, 'member_unproven']])) // biome-ignore format: short
+  await peer.close()
 })
 
 /** Returns the states and reasons in the log, by member. */

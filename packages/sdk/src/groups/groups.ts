@@ -5,7 +5,7 @@ import { changeGroup, createGroup, endGroup, GROUP_MEMBERS_MAX, type GroupStatem
 import { type GroupId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
 import { bytesOf, type Message } from '../inbox/message.ts'
-import { checkProven, memberUnproven, unprovenAmong } from '../members/member-guard.ts'
+import { checkProven, unprovenAmong, withoutBarred } from '../members/member-guard.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import { type Peer, type PeerPorts, portsOf, REQUEST_TIMEOUT_MS } from '../peer.ts'
 import type { PeerRequest } from '../requests/requests.ts'
@@ -187,6 +187,14 @@ export class Group extends MemberList<GroupId> {
     })
   }
 
+  /**
+   * The newest statement of the group that this peer has verified, for the option `statement` of `openState`.
+   * @example const state = await openState({ ...place, group: group.id, statement: () => group.statement })
+   */
+  get statement(): Uint8Array {
+    return this.#ports.tell(({ groups }) => groups.statements.find(this.id))!.bytes
+  }
+
   get #otherCount(): number {
     return this.members.filter((member) => member !== this.#ports.self).length
   }
@@ -239,23 +247,6 @@ export class Group extends MemberList<GroupId> {
       })
     })
   }
-}
-
-/** Ends the barred members as soon as they are expected, because no envelope is sealed for them. */
-function withoutBarred<Observer extends Pick<GroupSend, 'expect' | 'ended'>>(
-  observer: Observer,
-  barred: ReadonlySet<PeerKey>,
-): Observer {
-  const ended = new Set<PeerKey>()
-  const expect = (members: readonly PeerKey[]) => {
-    observer.expect(members)
-    for (const peer of members) {
-      if (!barred.has(peer) || ended.has(peer)) continue
-      ended.add(peer)
-      observer.ended({ peer, receipt: null, error: memberUnproven() })
-    }
-  }
-  return { ...observer, expect }
 }
 
 type BeginRequest = (to: PeerKey, handlers: Pick<PeerRequest, 'replied' | 'refused'>) => OutgoingMessage

@@ -3,12 +3,16 @@ import { isGroupEnded, isMemberListName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { asciiName, isChosenName, NAME_RULE, type PeerKey, tidyName, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
+import type { SeenStore, StatementRecord } from '../stores/store.ts'
 
 type StatementTamper = 'statement_forged' | 'statement_rolled_back'
 
 export interface StatementCachePorts<Id extends string, Statement> {
   /** Reads a statement. Returns null unless its owner signed it. */
   readonly read: (bytes: Uint8Array) => Statement | null
+  readonly of: StatementRecord['of']
+  /** Keeps each newest statement, and has those that earlier processes kept. */
+  readonly seen: SeenStore
   readonly idOf: (statement: Statement) => Id
   /** An id that sorts before all others. */
   readonly beforeAll: Id
@@ -19,15 +23,17 @@ export interface StatementCachePorts<Id extends string, Statement> {
   readonly changed?: (statement: Statement, isNew: boolean) => void
 }
 
+type Known = Pick<MemberListStatement, 'epoch' | 'bytes'>
+
 /** Called with null once the statements have been read. */
 type Waiter = (error: SealpostError | null) => void
 
 /**
- * Caches statements of groups or pools, whose owners' signatures were verified. A broker can withhold the newest
- * statement. It can neither forge a statement nor return an older one unnoticed; either is reported as tampering. Pure
- * and synchronous.
+ * Caches statements of groups or pools, whose owners' signatures were verified, and keeps them for later processes. A
+ * broker can withhold the newest statement. It can neither forge a statement nor return an older one unnoticed; either
+ * is reported as tampering. Pure and synchronous.
  */
-export class StatementCache<Id extends string, Statement extends { readonly epoch: number }> {
+export class StatementCache<Id extends string, Statement extends Known> {
   readonly #kind: StatementCachePorts<Id, Statement>
   readonly #known = new Map<Id, Statement>()
   /** The epochs when the current read began. A reply with an older one is a rollback. */
@@ -38,6 +44,10 @@ export class StatementCache<Id extends string, Statement extends { readonly epoc
 
   constructor(ports: StatementCachePorts<Id, Statement>) {
     this.#kind = ports
+    for (const record of ports.seen.records) {
+      const statement = record.kind === 'statement' && record.of === ports.of && ports.read(record.bytes)
+      if (statement) this.#known.set(ports.idOf(statement), statement)
+    }
   }
 
   get all(): Statement[] {
@@ -88,6 +98,8 @@ export class StatementCache<Id extends string, Statement extends { readonly epoc
     const before = this.#known.get(id)
     if (before && before.epoch >= statement.epoch) return
     this.#known.set(id, statement)
+    const { of, seen } = this.#kind
+    seen.keep(`statement ${id}`, { kind: 'statement', of, bytes: statement.bytes })
     this.#kind.changed?.(statement, !before)
   }
 

@@ -85,6 +85,12 @@ export class Inbox<Held extends ArrivedMessage> {
     return known ? known.seen.missingBefore(stream.seq) : 0
   }
 
+  /** Returns how many messages are missing after the highest one received in this stream, up to this one. */
+  missingUpTo(sender: PeerKey, streamId: StreamId, seq: number): number {
+    const known = this.#senders.get(sender)?.streams.get(streamId)
+    return known ? known.seen.missingBefore(seq + 1) : seq
+  }
+
   receive(held: Held): InboxVerdict<Held> {
     const { sender: key, envelopeId, stream } = held
     const sender = this.#senderOf(key)

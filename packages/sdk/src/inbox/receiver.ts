@@ -13,7 +13,7 @@ import { RECHECK_MS } from '../keys/key-directory.ts'
 import type { EnvelopeOpener } from '../keys/peer-keys.ts'
 import { chunksOf, type OutgoingMessage } from '../outbox/lane.ts'
 import { type EnginePart, NO_FRAMES, type PeerCounters, type PeerEffects } from '../ports.ts'
-import type { SentHooks } from '../sent/hooks.ts'
+import type { SentHooks, StreamMemory } from '../sent/hooks.ts'
 import type { StoreWriter } from '../stores/store.ts'
 import type { UserStatements } from '../users/user-statements.ts'
 import { Deferrals } from './dispatcher.ts'
@@ -33,8 +33,8 @@ export interface ReceiverPorts {
   readonly users: Pick<UserStatements, 'senderUser'>
   readonly effects: Pick<PeerEffects, 'deliver' | 'emit' | 'flushSoon'>
   readonly counters: PeerCounters
-  /** Returns whether a message is a confirmation or answers a request, which then consumes it. */
-  readonly isAnswer: (message: Message) => boolean
+  /** Returns whether a message with a note is a confirmation or answers a request, which then consumes it. */
+  readonly isAnswer: (message: Message, inbox: StreamMemory) => boolean
   readonly hooks: SentHooks
   /**
    * Returns whether this peer works for any pool, whose other members may be able to open a message that this peer
@@ -315,7 +315,7 @@ export class Receiver implements EnginePart, MessageActions {
     const isOld = message.receivedAtMs - message.sentAtMs > this.#maxAgeMs
     if (isOld && !message.isRedriven) return this.#refuseOld(message)
     counters.received += 1
-    if ((message.inReplyTo !== null || message.note?.isConfirmation) && isAnswer(message)) this.#endAnswer(message)
+    if (message.note && isAnswer(message, this.#inbox)) this.#endAnswer(message)
     else effects.deliver(message)
   }
 

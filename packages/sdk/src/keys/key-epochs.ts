@@ -12,30 +12,19 @@ import { BINDING_MS } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { RequestBroker } from '../requests/requests.ts'
-import {
-  type KeyEpochRecord,
-  loadStore,
-  type PeerStore,
-  type StoreRecord,
-  type StoreWriter,
-  WriteBehindStore,
-} from '../stores/store.ts'
+import { loadStore, type PeerStore, type SeenStore, type StoreRecord, WriteBehindStore } from '../stores/store.ts'
 
 const FIRST_EPOCH = 1
 
 /** @internal */
-export interface KeyEpochsPorts {
+export interface KeyEpochsPorts extends Partial<SeenStore> {
   /** This peer. Its key file, not a directory, has its newest key. */
   readonly self: PeerKey
-  /** Stored records, of this class and others. */
-  readonly records?: readonly StoreRecord[]
-  /** Stores a record. Without it, nothing is stored. */
-  readonly keep?: (key: string, record: KeyEpochRecord) => void
 }
 
 export class KeyEpochs {
   readonly #self: PeerKey
-  readonly #keep: (key: string, record: KeyEpochRecord) => void
+  readonly #keep: SeenStore['keep']
   readonly #seen = new Map<PeerKey, number>()
 
   /** @internal */
@@ -63,15 +52,6 @@ export class KeyEpochs {
     this.#seen.set(peer, boxEpoch)
     this.#keep(`key ${peer}`, { kind: 'keyEpoch', peer, boxEpoch })
   }
-}
-
-/** Returns a peer's key epochs, which are stored with its mail or not at all. @internal */
-export function keptKeyEpochs(
-  self: PeerKey,
-  writer: StoreWriter | null,
-  records: readonly StoreRecord[] = [],
-): KeyEpochs {
-  return new KeyEpochs({ self, records, ...(writer && { keep: (key, record) => writer.put(key, () => record) }) })
 }
 
 /** Key epochs in a separate store (`@sealpost/sdk/key-epochs`), for peers and spaces that don't share a process. */

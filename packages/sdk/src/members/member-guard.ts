@@ -35,6 +35,29 @@ export function unprovenAmong(
 
 const NOBODY: ReadonlySet<PeerKey> = new Set()
 
+/** The part of the observer of a group message (`SendObserver`) that ends barred members. @internal */
+export interface BarringObserver {
+  readonly expect: (members: readonly PeerKey[]) => void
+  readonly ended: (outcome: { peer: PeerKey; receipt: null; error: SealpostError }) => void
+}
+
+/** Ends the barred members as soon as they are expected, because no envelope is sealed for them. @internal */
+export function withoutBarred<Observer extends BarringObserver>(
+  observer: Observer,
+  barred: ReadonlySet<PeerKey>,
+): Observer {
+  const ended = new Set<PeerKey>()
+  const expect = (members: readonly PeerKey[]) => {
+    observer.expect(members)
+    for (const peer of members) {
+      if (!barred.has(peer) || ended.has(peer)) continue
+      ended.add(peer)
+      observer.ended({ peer, receipt: null, error: memberUnproven() })
+    }
+  }
+  return { ...observer, expect }
+}
+
 /** @throws SealpostError `member_unproven` @internal */
 export async function checkProven(ports: Ports, peers: readonly PeerKey[]): Promise<void> {
   if ((await unprovenAmong(ports, peers)).size > 0) throw memberUnproven()

@@ -21,7 +21,7 @@ import { type Peer, portsOf } from '../peer.ts'
 import type { MemberEntry } from '../requests/requests.ts'
 import { loadStore, type PeerStore, type ProofRecord, type StoreRecord, WriteBehindStore } from '../stores/store.ts'
 import type { Recoveries } from '../users/recoveries.ts'
-import { memberUnproven, setGuard } from './member-guard.ts'
+import { memberUnproven, setGuard, unprovenAmong, withoutBarred } from './member-guard.ts'
 import { type LogEvent, MeshLog } from './mesh-log.ts'
 import { entriesOf, type ProofRow, type ProofsAnswer, requestProofs } from './proofs-request.ts'
 
@@ -91,11 +91,21 @@ export async function openMemberProofs(options: MemberProofsOptions): Promise<Me
 }
 
 /**
- * From now on, the groups and pools of this peer seal messages only for proven members, if the mesh has a root.
+ * From now on, the groups and pools of this peer seal messages only for proven members, if the mesh has a root. Call it
+ * right after `openPeer`, before a session begins: the peer then also guards the messages that an earlier process left.
  * @example guardMembers(peer, members)
  */
-export function guardMembers(peer: Peer, members: MemberProofs): void {
-  setGuard(portsOf(peer), members)
+export function guardMembers(peer: Peer, members: Pick<MemberProofs, 'areKnown' | 'unprovenAmong'>): void {
+  const ports = portsOf(peer)
+  setGuard(ports, members)
+  ports.tell(({ hooks }) => {
+    hooks.guard = (among, observer, then) => {
+      const guarded = (barred: ReadonlySet<PeerKey>) => then({ ...withoutBarred(observer, barred), barred })
+      const known = unprovenAmong(ports, among)
+      if (known instanceof Promise) void known.then((barred) => ports.tell(() => guarded(barred)))
+      else guarded(known)
+    }
+  })
 }
 
 export class MemberProofs implements AsyncDisposable {

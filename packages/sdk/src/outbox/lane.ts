@@ -161,6 +161,14 @@ export interface OutboxEntry {
   isReoffered?: boolean
 }
 
+/** Connects the outbox with heads, whose code is in another entry. */
+export interface SealHooks {
+  /** Called before a message is sealed. Returns the note to seal with it. `stream`: its position, if it has one. */
+  noting?: (post: OutgoingMessage, envelopeId: EnvelopeId, stream: StreamPosition | null) => Note | undefined
+  /** Called when the broker has acknowledged a message. */
+  acked?: (envelopeId: EnvelopeId) => void
+}
+
 const PAUSE_BASE_MS = 50
 const PAUSE_MAX_MS = 5_000
 

@@ -26,6 +26,7 @@ import {
   packMixed,
   packSends,
   RecentlyAcked,
+  type SealHooks,
   type SendFrame,
   type SendItem,
 } from './lane.ts'
@@ -48,6 +49,7 @@ export interface OutboxPorts {
   readonly hasLeft: (message: GroupMessage, peer: PeerKey) => boolean
   /** Null if there is no store. */
   readonly keptPosts: PersistentOutbox | null
+  readonly hooks: SealHooks
 }
 
 /** The broker's limits, sent with each session. */
@@ -186,6 +188,7 @@ export class Outbox implements EnginePart {
       this.#finish(entry)
       entry.lane.pauses = 0
       this.#ports.counters.acked += 1
+      this.#ports.hooks.acked?.(envelopeId)
       entry.post.accepted({ envelopeId, isDuplicate, admittedAtMs: entry.admittedAtMs, ackedAtMs: nowMs })
       this.#sentLately.add(entry, nowMs)
     }
@@ -382,14 +385,14 @@ export class Outbox implements EnginePart {
 
   /** Seals a post. If it is refused here, it takes no position in the stream. */
   #seal(post: OutgoingMessage, lane: Lane, to: Correspondent, nowMs: Millis): OutboxEntry | SealpostError {
-    const { crypto } = this.#ports
+    const { crypto, hooks } = this.#ports
     if (post.ttlSeconds > this.#limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
     // A delayed message arrives out of order, and a stream would report it as missing.
     const stream = post.terms && post.terms.notBeforeMs > 0 ? null : lane.nextPosition(crypto.newStreamId)
     const envelopeId = crypto.newEnvelopeId()
     try {
-      const { body, note = null } = post
-      const draft = { to, envelopeId, stream, sentAtMs: Math.floor(nowMs), note, body }
+      const note = hooks.noting?.(post, envelopeId, stream) ?? post.note ?? null
+      const draft = { to, envelopeId, stream, sentAtMs: Math.floor(nowMs), note, body: post.body }
       const { envelope, headerHash } = crypto.seal(draft)
       if (envelope.length > this.#limits!.envelopeBytesMax) return refusedBy('envelope_too_large')
       if (stream) lane.advance(headerHash)

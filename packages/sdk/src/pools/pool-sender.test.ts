@@ -4,6 +4,7 @@ import { readBoxes } from '@sealpost/protocol'
 import type { MeshId, PeerKey, PoolId } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import type { PeerCounters } from '../ports.ts'
+import { seenStoreOf } from '../stores/store.ts'
 import { fakeCrypto } from '../test/fake-crypto.ts'
 import { PoolSender } from './pool-sender.ts'
 import { PoolStatements } from './pools.ts'
@@ -23,7 +24,7 @@ const ignore = () => undefined
 test('a message prepared for former members names their epoch: the broker refuses it, and it is sealed again', () => {
   const random = () => 0.5
   const crypto = fakeCrypto({ peerKey: keyOf(1), meshId: MESH, boxKey: new Uint8Array(32), random })
-  const statements = new PoolStatements(read, ignore, ignore)
+  const statements = new PoolStatements(read, { emit: ignore, seen: seenStoreOf(null) }, ignore)
   const counters = { acked: 0, nacked: 0, resent: 0, sent: 0 } as PeerCounters
   const sends = new PoolSender({
     ...{ crypto, statements, counters, random, flushSoon: ignore },

@@ -39,7 +39,7 @@ export interface PoolSend {
   readonly sealed?: ((envelopeId: EnvelopeId) => void) | undefined
 }
 
-export interface PoolSenderPorts extends Omit<AddedPartPorts, 'emit' | 'ask' | 'crypto'> {
+export interface PoolSenderPorts extends Omit<AddedPartPorts, 'emit' | 'ask' | 'crypto' | 'seen'> {
   readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId' | 'groups'>
   readonly statements: Pick<StatementCache<PoolId, PoolStatement>, 'find' | 'refresh'>
 }

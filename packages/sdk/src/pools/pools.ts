@@ -13,8 +13,9 @@ import { checkProven, unprovenAmong } from '../members/member-guard.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
 import { oncePerPeer, type Peer, type PeerPorts, portsOf, REQUEST_TIMEOUT_MS } from '../peer.ts'
-import { type AddedPart, type AddedPartPorts, NO_FRAMES, type PeerEvent } from '../ports.ts'
+import { type AddedPart, type AddedPartPorts, NO_FRAMES } from '../ports.ts'
 import { type ConfirmWish, wishNote } from '../sent/hooks.ts'
+import type { SeenStore } from '../stores/store.ts'
 import { PoolJoins, type PoolSend, PoolSender, unknownPool } from './pool-sender.ts'
 
 /** Returns null unless the bytes are a pool statement of this mesh, signed by the pool's owner. */
@@ -22,9 +23,9 @@ type ReadPool = (statement: Uint8Array) => PoolStatement | null
 
 /** The pools of the mesh, read on demand. @internal */
 export class PoolStatements extends StatementCache<PoolId, PoolStatement> {
-  constructor(read: ReadPool, emit: (event: PeerEvent) => void, ask: (after: PoolId) => void) {
+  constructor(read: ReadPool, { emit, seen }: Pick<AddedPartPorts, 'emit' | 'seen'>, ask: (after: PoolId) => void) {
     super({
-      read,
+      ...{ of: 'pool', seen, read },
       idOf: ({ poolId }) => poolId,
       beforeAll: '0'.repeat(64) as PoolId,
       ask,
@@ -39,10 +40,14 @@ export class PoolClient implements AddedPart {
   readonly sender: PoolSender
   readonly joins: PoolJoins
   readonly #ports: AddedPartPorts
+  /** The number of statements that are not stored yet. Until they are, nothing is sealed for their members. */
+  #unkeptCount = 0
 
   constructor(read: ReadPool, ports: AddedPartPorts) {
     this.#ports = ports
-    this.statements = new PoolStatements(read, ports.emit, (after) => this.#ask(after))
+    const keep: SeenStore['keep'] = (key, record) => this.#keep(key, record)
+    const seen = { records: ports.seen.records, keep }
+    this.statements = new PoolStatements(read, { emit: ports.emit, seen }, (after) => this.#ask(after))
     this.sender = new PoolSender({ ...ports, statements: this.statements })
     this.joins = new PoolJoins(ports)
   }
@@ -58,7 +63,7 @@ export class PoolClient implements AddedPart {
 
   takeFrames(nowMs: Millis): readonly (FrameOf<'sendPool'> | FrameOf<'joinPool'>)[] {
     if (this.joins.isIdle && this.sender.pendingCount === 0) return NO_FRAMES
-    return [...this.joins.takeFrames(nowMs), ...this.sender.takeFrames(nowMs)]
+    return [...this.joins.takeFrames(nowMs), ...(this.#unkeptCount > 0 ? [] : this.sender.takeFrames(nowMs))]
   }
 
   received(frame: ServerFrame, nowMs: Millis): void {
@@ -90,6 +95,14 @@ export class PoolClient implements AddedPart {
     this.joins.close(error)
   }
 
+  #keep(key: string, record: Parameters<SeenStore['keep']>[1]): void {
+    this.#unkeptCount += 1
+    this.#ports.seen.keep(key, record, () => {
+      this.#unkeptCount -= 1
+      this.#ports.flushSoon()
+    })
+  }
+
   #ask(after: PoolId): void {
     this.#ports.ask(
       { type: 'pools', after },
@@ -117,6 +130,9 @@ const CREDIT_MAX = 0xffff
 const clientFor = oncePerPeer(({ meshId, tell }) =>
   tell((engine) => engine.add((its) => new PoolClient(readerFor(meshId), its))),
 )
+
+/** Returns the pool statements that this peer has verified. @internal */
+export const poolStatementsOf = (peer: Peer): PoolStatements => clientFor(peer).statements
 
 /**
  * Returns the pools of the mesh.

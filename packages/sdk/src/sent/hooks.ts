@@ -1,24 +1,42 @@
 /** Connects the engine with confirmations and the log, whose code is in other entries so that it costs a plain peer nothing. */
-import type { Note } from '@sealpost/identity'
+import type { Note, StreamId } from '@sealpost/identity'
 import type { PeerKey, PoolId } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
-import type { OutgoingMessage } from '../outbox/lane.ts'
+import type { BarringObserver } from '../members/member-guard.ts'
+import type { OutgoingMessage, SealHooks } from '../outbox/lane.ts'
 import type { PoolSend } from '../pools/pool-sender.ts'
 import type { PeerEvent } from '../ports.ts'
 
-export interface SentHooks {
+export interface SentHooks extends SealHooks {
   /** Called in the same turn in which the message is settled (null) or rejected with a reason. */
   ended?: (message: Message, reason: string | null) => void
   /**
-   * Called with each message that replies to another one, and with each confirmation, which is then settled. The
-   * application never sees a confirmation.
+   * Called with each message that has a note, such as a reply or a confirmation, which is then settled. The application
+   * never sees a confirmation.
    */
   arrived?: (message: Message, emit: (event: PeerEvent) => void) => void
   /** Called with each message that the peer sends, except those to pools. Returns the message to send. */
   sending?: (post: OutgoingMessage) => OutgoingMessage
   /** Called with each message to a pool. Returns the message to send. */
   sendingToPool?: (pool: TargetPool, send: PoolSend) => PoolSend
+  /** Called with each message that has a note, when it is handed out. */
+  noted?: (message: Message, inbox: StreamMemory, emit: (event: PeerEvent) => void) => void
+  /**
+   * Called before a group message is sealed again for these members: those who are listed now, or those whom an earlier
+   * process did not reach. Calls `then` with an observer that bars the members that are not proven.
+   */
+  guard?: <Observer extends BarringObserver>(
+    members: readonly PeerKey[],
+    observer: Observer,
+    then: (guarded: Observer) => void,
+  ) => void
+}
+
+/** What a peer knows of the streams of others. `Inbox` implements it. */
+export interface StreamMemory {
+  /** Returns how many messages of a stream are missing after the highest known one, up to this one. */
+  missingUpTo(sender: PeerKey, streamId: StreamId, seq: number): number
 }
 
 /** The pool that a message is sent to. `Pool` has these properties. */

@@ -113,7 +113,7 @@ export class SentLog {
   /** Use `sentLogOf` instead. @internal */
   constructor(ports: PeerPorts) {
     this.#ports = ports
-    this.#records = ports.tell(({ writer }) => new SentRecords(ports.sent, writer))
+    this.#records = ports.tell(({ writer }) => new SentRecords(ports.records, writer))
     ports.observers.add((event) => this.#observe(event))
     ports.tell(({ hooks }) => {
       hooks.arrived = (message, emit) => {

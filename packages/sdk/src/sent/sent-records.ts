@@ -34,9 +34,11 @@ export class SentRecords {
   readonly #writer: StoreWriter | null
   #lastNo: number
 
-  constructor(records: readonly SentRecord[], writer: StoreWriter | null) {
+  /** `records`: all records of the store. */
+  constructor(records: readonly StoreRecord[], writer: StoreWriter | null) {
     this.#writer = writer
-    for (const record of records.toSorted((a, b) => a.no - b.no)) this.#adopt(fullRecord(record))
+    const sent = records.filter((record) => record.kind === 'sent').sort((a, b) => a.no - b.no)
+    for (const record of sent) this.#adopt(fullRecord(record))
     this.#lastNo = Math.max(Date.now() * 1000, ...this.#entries.keys())
   }
 

@@ -1,5 +1,13 @@
 /** Tests how a hostile broker may try to give the keys of a space to outsiders. */
-import { generateBoxKeys, type Identity, NO_LINK, newSpaceKey, openGrant, sealGrant } from '@sealpost/identity'
+import {
+  changeGroup,
+  generateBoxKeys,
+  type Identity,
+  NO_LINK,
+  newSpaceKey,
+  openGrant,
+  sealGrant,
+} from '@sealpost/identity'
 import { expect, test } from 'vitest'
 import { KeyEpochs } from '../keys/key-epochs.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
@@ -45,6 +53,49 @@ test('a removed member cannot read later values, even if the broker denies the d
   await its.ann.state.maintainKeys()
   await catIsOut(its)
   expect((await its.ann.state.get('topic'))?.text()).toBe('us two')
+})
+
+/** Opens a state for a member of the group whose peer has seen this statement in mail. */
+async function openAfterMail({ broker }: Space, identity: Identity, statement: () => Uint8Array) {
+  const told: StateEvent[] = []
+  const onEvent = (event: StateEvent) => void told.push(event)
+  return { state: await openState({ ...broker.placeOf(identity), statement, onEvent }), told }
+}
+
+test('a writer that has learned in mail of a removal changes the key before it writes', async () => {
+  const its = await crew()
+  const { space, broker, bob } = its
+  const writer = await openAfterMail(space, bob.identity, () => broker.group!.bytes)
+  its.removeCat()
+  expect(broker.keyEpoch).toBe(1)
+  await writer.state.set('topic', 'us two')
+  await catIsOut(its)
+  expect(writer.told).toEqual([])
+})
+
+test('a writer that has learned in mail of a removal writes nothing if the broker denies the removal', async () => {
+  const { space, broker, bob, cat } = await crew()
+  const [group, before] = [broker.group!, broker.events.length]
+  const newest = changeGroup(space.owner.signing, group, {
+    members: group.members.filter((key) => key !== keyOf(cat.identity)),
+  })
+  let seen = group
+  const writer = await openAfterMail(space, bob.identity, () => seen.bytes)
+  seen = newest
+  await expect(writer.state.set('topic', 'us two')).rejects.toThrow(code('space_forged'))
+  expect(writer.told).toMatchObject([{ type: 'space_forged', reason: 'its group is older than one seen before' }])
+  expect([broker.events.length, broker.keyEpoch]).toEqual([before, 1])
+})
+
+test('a second statement of one epoch is refused, also by a later process', async () => {
+  const { space, broker, ann, annAgain } = await crew()
+  const group = broker.group!
+  broker.group = changeGroup(space.owner.signing, group, { name: 'the crew' })
+  await ann.state.maintainKeys()
+  broker.group = changeGroup(space.owner.signing, group, { name: 'our crew' })
+  const forged = expect.objectContaining({ message: expect.stringContaining('two statements with one epoch') })
+  await expect(ann.state.maintainKeys()).rejects.toThrow(forged)
+  await expect(annAgain()).rejects.toThrow(forged)
 })
 
 test('a later process detects that a member was removed in the meantime, with and without a store', async () => {

@@ -62,6 +62,12 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
    */
   readonly keyEpochs?: KeyEpochs
   /**
+   * Returns the newest statement of the group that this peer has seen: `() => group.statement`. The space then trusts no
+   * older list of members, and changes its key before the next write after a member was removed. Default: the newest
+   * statement that the space itself has seen.
+   */
+  readonly statement?: () => Uint8Array
+  /**
    * The proofs of the mesh's members (`openMemberProofs` of `@sealpost/sdk/members`). With a root, only proven members
    * receive keys of the space, and only their grants are accepted. Default: the broker's list of members counts.
    */
@@ -182,14 +188,17 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   const keyEpochs = options.keyEpochs ?? new KeyEpochs({ self: identity.signing.publicKey, records, keep })
   const ring = new SpaceKeyRing({ meshId, spaceId })
   const reader = new EntryVerifier({ meshId, spaceId, ring, memory, tell })
-  const { members = null } = options
-  const keys = { calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell, members }
+  const { members = null, statement } = options
+  const seenGroup = () => (statement ? calls.readGroup(statement()) : null)
+  const keys = { calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell, members, seenGroup }
   const tending = new KeyMaintenance(keys)
   const tend = () => tending.run()
   const pause = (tries: number, signal?: AbortSignal) => access.pause(tries, signal).catch(() => undefined)
   const reading = new SpaceReader({ calls, ring, memory, reader, tell, tend, pause })
   const lookup = (keyHash: string) => reading.one(keyHash)
-  const writing = new SpaceWriter({ calls, ring, memory, reader, identity, bucketBytes, tend, pause, lookup })
+  const isOutdated = () => tending.isOutdated
+  const keeping = { tend, isOutdated, pause, lookup }
+  const writing = new SpaceWriter({ calls, ring, memory, reader, identity, bucketBytes, ...keeping })
   return { identity, access, calls, ring, memory, reader, tending, writing, reading, stop: new AbortController() }
 }
 

@@ -17,7 +17,7 @@ import {
   type SpaceStatement,
   sealGrant,
 } from '@sealpost/identity'
-import type { PeerKey } from '@sealpost/std'
+import { isSameBytes, type PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { KeyEpochs } from '../keys/key-epochs.ts'
 import type { MemberProofs } from '../members/member-proofs.ts'
@@ -35,6 +35,8 @@ export interface KeyMaintenanceParts {
   /** The required owner of the space of the whole mesh. If null, the first owner seen is trusted. */
   readonly owner: PeerKey | null
   readonly tell: (told: TamperReport) => void
+  /** Returns the newest statement of the group that the peer has seen, also in mail; null if none is known. */
+  readonly seenGroup: () => GroupStatement | null
   /** Decides who may have keys; null if the broker's list of members does. */
   readonly members: Pick<MemberProofs, 'unprovenAmong' | 'revocationCount'> | null
 }
@@ -74,14 +76,20 @@ export class KeyMaintenance {
     return this.#underWay
   }
 
+  /** Whether the peer has seen a newer statement of the group than that for which the keys were last checked. */
+  get isOutdated(): boolean {
+    return (this.#parts.seenGroup()?.epoch ?? 0) > (this.#group?.epoch ?? 0)
+  }
+
   /** Returns the broker's status of the space, after checking it against the known facts. */
   async checkStatus(): Promise<SpaceStatus> {
     const { calls } = this.#parts
     const known = this.#pin // Replies may arrive out of order, so compare with the facts known at the time of the reply.
+    const seen = [this.#parts.seenGroup(), this.#group, this.#vouched]
     const group = await calls.group()
     const status = await calls.status()
     const space = status.statement
-    const flaw = this.#flawOf(space, group, known)
+    const flaw = this.#flawOf(space, group, known) ?? groupFlawOf(group, seen)
     if (flaw || !space) this.#refuse({ type: 'space_forged', reason: flaw ?? 'its statement is not signed' })
     const lost = known && lostOf(status, known)
     if (lost) this.#refuse({ type: 'state_rolled_back', reason: `the space has ${lost} than before` })
@@ -319,6 +327,17 @@ export class KeyMaintenance {
     const grant = ring.grantTo(peer, { granter: identity.signing.publicKey, from, ...(next && { next }) })
     return sealGrant(identity.signing, grant, boxKey)
   }
+}
+
+/** Compares the group's statement with those that this member has seen. */
+function groupFlawOf(group: GroupStatement | null, seen: readonly (GroupStatement | null)[]): string | null {
+  if (!group) return null
+  for (const known of seen) {
+    if (known && group.epoch < known.epoch) return 'its group is older than one seen before'
+    if (known?.epoch === group.epoch && !isSameBytes(known.bytes, group.bytes))
+      return 'its group has two statements with one epoch'
+  }
+  return null
 }
 
 /** Returns a description of what the broker has lost; null if it has everything that is known. */

@@ -156,9 +156,14 @@ export class SpaceService {
     if ((this.spaceId as string) === this.meshId) return null
     const reply = await this.#access.json({ method: 'POST', path: '/v1/rosters', body: { groups: [this.spaceId] } })
     const [found] = listed(reply.groups)
-    const group = found && readGroup(bytesOf(found.statement))
-    const isOurs = group?.meshId === this.meshId && group.groupId === (this.spaceId as GroupId) && !isGroupEnded(group)
-    return isOurs ? group : null
+    const group = found && this.readGroup(bytesOf(found.statement))
+    return group && !isGroupEnded(group) ? group : null
+  }
+
+  /** Returns null unless the bytes are a statement of this space's group. */
+  readGroup(statement: Uint8Array): GroupStatement | null {
+    const group = readGroup(statement)
+    return group?.meshId === this.meshId && group.groupId === (this.spaceId as GroupId) ? group : null
   }
 
   /** Returns the directory's bindings of these peers, unverified. */

@@ -43,6 +43,8 @@ export interface SpaceWriterParts {
   readonly bucketBytes: number
   /** Looks for a newer key of the space. */
   readonly tend: () => Promise<unknown>
+  /** Whether this member has seen a newer list of members than that for which the keys were last checked. */
+  readonly isOutdated: () => boolean
   /** Reads the current entry of this key. */
   readonly lookup: (keyHash: string) => Promise<unknown>
   readonly pause: (tries: number) => Promise<void>
@@ -100,6 +102,7 @@ export class SpaceWriter {
 
   async #inTurn(change: KeyChange, keyHash: string): Promise<Written> {
     for (let tries = 1; ; tries++) {
+      if (this.#parts.isOutdated()) await this.#parts.tend()
       await this.#checkRevision(change, keyHash)
       const entry = this.#sealed(change, keyHash)
       const outcome = await this.#send(entry)

@@ -1,9 +1,10 @@
 /**
  * Defines the data that a peer stores beyond its process: unanswered posts, the settled messages of each sender, and
- * the newest box key epochs. A store does not interpret records. The engine requests the write of a batch, and
+ * the newest box key epochs and statements. A store does not interpret records. The engine requests the write of a batch, and
  * continues when the reply comes.
  */
 import type { ProofKind, StreamId } from '@sealpost/identity'
+import type { Priority } from '@sealpost/protocol'
 import {
   type DeliveryId,
   type EnvelopeId,
@@ -53,13 +54,14 @@ export type StoreRecord =
   | OutboxRecord
   | SharedBodyRecord
   | InboxRecord
-  | KeyEpochRecord
+  | SeenRecord
   | SpaceRecord
   | AddressesRecord
   | SendKeyRecord
   | SentRecord
   | ProofRecord
   | RecoveriesRecord
+  | HeadRecord
 
 /** An idempotency key (`outbox/once.ts`). Only stores of the class `OnceStore` contain such records. */
 export interface SendKeyRecord {
@@ -152,6 +154,49 @@ export interface KeyEpochRecord {
   readonly kind: 'keyEpoch'
   readonly peer: PeerKey
   readonly boxEpoch: number
+}
+
+/** What the signed statements of others have proven, so that no later process accepts an older statement. */
+export type SeenRecord = KeyEpochRecord | StatementRecord | RemovalRecord | SuccessionRecord
+
+/** The newest statement of a group or a pool. */
+export interface StatementRecord {
+  readonly kind: 'statement'
+  readonly of: 'group' | 'pool'
+  readonly bytes: Uint8Array
+}
+
+/** The device was removed by a signature of this peer, which counts only if it is the device's user. */
+export interface RemovalRecord {
+  readonly kind: 'removal'
+  readonly device: PeerKey
+  readonly by: PeerKey
+}
+
+/** The successor of an identity key. */
+export interface SuccessionRecord {
+  readonly kind: 'succession'
+  readonly former: PeerKey
+  readonly successor: PeerKey
+}
+
+/** What a peer that exchanges heads keeps (`heads/heads.ts`). */
+export type HeadRecord = LaneHeadRecord | HeadsBeginRecord
+
+/** The last message in a lane that the broker has acknowledged. */
+export interface LaneHeadRecord {
+  readonly kind: 'laneHead'
+  readonly to: PeerKey
+  readonly priority: Priority
+  readonly streamId: StreamId
+  readonly seq: number
+  readonly sentAtMs: Millis
+}
+
+/** When this store began to contain each received stream. */
+export interface HeadsBeginRecord {
+  readonly kind: 'headsBegin'
+  readonly atMs: Millis
 }
 
 /** A fact about a space (`state/entry-verifier.ts`): its terms, its keys, or the newest entry of a key. */
@@ -263,6 +308,14 @@ export interface KnownEntryRecord extends OfSpace {
   readonly seq: number
 }
 
+/** The facts that a peer must not forget: its records of them at the start, and a way to store more. */
+export interface SeenStore {
+  /** Stored records, of this class and others. */
+  readonly records: readonly StoreRecord[]
+  /** Stores a record, then calls `then`. Without a store, calls it immediately. */
+  readonly keep: (key: string, record: SeenRecord | HeadRecord, then?: () => void) => void
+}
+
 const FORMAT = 1
 const OWNER_KEY = 'owner'
 
@@ -343,6 +396,12 @@ export class StoreWriter {
     for (const waiter of waiters ?? []) waiter()
   }
 }
+
+/** Returns a memory in the engine's store, or without one. */
+export const seenStoreOf = (writer: StoreWriter | null, records: readonly StoreRecord[] = []): SeenStore => ({
+  records,
+  keep: (key, record, then) => (writer ? writer.put(key, () => record, then) : then?.()),
+})
 
 /** Writes to a store in the background, one batch at a time. */
 export class WriteBehindStore {

@@ -5,6 +5,7 @@ import type { SealpostError } from '../errors.ts'
 import { GroupSender, GroupStatements, type MemberOutcome, type MessageRecorder } from '../groups/group-client.ts'
 import type { GroupMessage, OutgoingMessage } from '../outbox/lane.ts'
 import type { PeerEvent } from '../ports.ts'
+import { seenStoreOf } from '../stores/store.ts'
 import { fakeGroups } from './fake-groups.ts'
 
 export const groupPeer = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
@@ -30,6 +31,7 @@ export function groupWorld(self = groupPeer(1)) {
     emit: (event) => events.push(event),
     ask: (after) => asked.push(after),
     changed: ({ groupId }) => news.push(groupId),
+    seen: seenStoreOf(null),
   })
   const sends = new GroupSender({
     crypto,
@@ -37,6 +39,7 @@ export function groupWorld(self = groupPeer(1)) {
     statements,
     post: (post) => posts.push(post),
     saveOwed: (message) => kept.push({ ...message, owed: new Set(message.owed) }),
+    hooks: {},
     endOf: (error) => error,
   })
   const list = (...groups: GroupStatement[]) => statements.listed(groups.map(({ bytes }) => bytes), true) // biome-ignore format: short

@@ -37,6 +37,7 @@ export class World {
         counters: this.counters,
         hasLeft: (_, peer) => this.leavers.has(peer),
         keptPosts,
+        hooks: {},
       },
       { window: 64, windowBytes: 1_000_000, waitingMax: 1000, ...options },
     )

@@ -10,6 +10,7 @@ import type { Message, PushedDelivery } from '../inbox/message.ts'
 import { Receiver } from '../inbox/receiver.ts'
 import { KeyEpochs } from '../keys/key-epochs.ts'
 import { PeerKeys } from '../keys/peer-keys.ts'
+import { seenStoreOf } from '../stores/store.ts'
 import { fakeBinding, fakeCrypto } from './fake-crypto.ts'
 import { World as OutboxWorld } from './outbox.ts'
 
@@ -63,7 +64,8 @@ export class TurnsScene {
       refuse: (peer) => this.arrivals.refuse(peer, this.nowMs),
       flushSoon: ignore,
     })
-    const statements = new GroupStatements({ crypto: crypto.groups, emit: ignore, ask: ignore, changed: ignore })
+    const reports = { emit: ignore, ask: ignore, changed: ignore }
+    const statements = new GroupStatements({ crypto: crypto.groups, seen: seenStoreOf(null), ...reports })
     this.arrivals = new Receiver({
       opening: this.peerKeys.opening,
       groups: new GroupOpener({ crypto: crypto.groups, statements, current: (peer) => peer, unlock: ignore }),

@@ -11,6 +11,7 @@ import type { MeshId, PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
 import { sodiumUsers } from '../keys/sodium-crypto.ts'
 import type { PeerEvent } from '../ports.ts'
+import { seenStoreOf } from '../stores/store.ts'
 import { UserStatements } from './user-statements.ts'
 
 beforeAll(ready)
@@ -24,6 +25,7 @@ class Told {
   readonly statements = new UserStatements({
     crypto: sodiumUsers(MESH),
     emit: (event) => this.events.push(event),
+    seen: seenStoreOf(null),
   })
 
   devices(statements: Uint8Array[], removals: Uint8Array[] = []): void {

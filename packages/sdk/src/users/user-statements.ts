@@ -1,12 +1,14 @@
 /**
  * Maps devices to their users, and identity keys to their successors, using only signed statements. A broker can
- * withhold statements, but it can neither forge one nor bring back a removed device. Pure and synchronous.
+ * withhold statements, but it can neither forge one nor bring back a removed device, also not in a later process. Pure
+ * and synchronous.
  */
 import type { DeviceStatement } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { type Millis, type PeerKey, unicodeName } from '@sealpost/std'
 import type { SenderUser } from '../inbox/message.ts'
 import type { PeerEvent, UserCrypto, UserTamper } from '../ports.ts'
+import type { SeenStore } from '../stores/store.ts'
 
 export interface Device {
   readonly key: PeerKey
@@ -18,6 +20,7 @@ export interface Device {
 export interface UserStatementsPorts {
   readonly crypto: UserCrypto
   readonly emit: (event: PeerEvent) => void
+  readonly seen: SeenStore
 }
 
 /** The maximum number of rotations to follow. */
@@ -39,6 +42,10 @@ export class UserStatements {
 
   constructor(ports: UserStatementsPorts) {
     this.#ports = ports
+    for (const record of ports.seen.records) {
+      if (record.kind === 'removal') this.#remove(record.device, record.by)
+      else if (record.kind === 'succession') this.#successors.set(record.former, record.successor)
+    }
   }
 
   /** Returns the current identity key for a former one. */
@@ -117,10 +124,15 @@ export class UserStatements {
     const { device: key, user } = removal
     const device = this.#devices.get(key)
     if (device && !this.#isBy(user, device.user)) return
-    this.#removed.set(key, (this.#removed.get(key) ?? new Set()).add(user))
+    this.#remove(key, user)
+    this.#ports.seen.keep(`removal ${key} ${user}`, { kind: 'removal', device: key, by: user })
     if (!device || device.notAfterMs === REMOVED_MS) return
     this.#devices.set(key, { ...device, notAfterMs: REMOVED_MS })
     this.#changed(user, device, false)
+  }
+
+  #remove(device: PeerKey, by: PeerKey): void {
+    this.#removed.set(device, (this.#removed.get(device) ?? new Set()).add(by))
   }
 
   /** Accepts a succession. Only the first one of a key counts. */
@@ -132,6 +144,7 @@ export class UserStatements {
     if (known === successor) return
     if (known || this.current(successor) === former) return this.#tampered(former, 'succession_forked')
     this.#successors.set(former, successor)
+    this.#ports.seen.keep(`succession ${former}`, { kind: 'succession', former, successor })
     this.#ports.emit({ type: 'identity_changed', former, successor })
   }
 
