@@ -1,5 +1,5 @@
 /** Exports ratchets: forward secrecy between two peers. Await `ready()` of this package first. */
-export type { AgreementRefusal, RatchetScope, RatchetSuite } from './agreement.ts'
+export { type AgreementRefusal, INITIATION_BYTES_MAX, type RatchetScope, type RatchetSuite } from './agreement.ts'
 export {
   type OneTimePrekey,
   type PrekeyBundle,

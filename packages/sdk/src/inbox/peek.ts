@@ -118,7 +118,7 @@ function messageOf(
   crypto: CryptoPort,
 ): WaitingMessage {
   if (!key || envelope === null) return { ...facts, content: null }
-  const opened = crypto.open(key, { envelope: fromBase64url(envelope), envelopeId: facts.envelopeId })
+  const opened = crypto.open(key, { ...facts, envelope: fromBase64url(envelope) })
   if (!opened.ok) return { ...facts, content: null }
   const text = body === null ? opened.body : crypto.groups.openBody(fromBase64url(body), opened.body)
   const content = text && contentOf(text, { sentAtMs: opened.header.sentAtMs, note: opened.note ?? {} })

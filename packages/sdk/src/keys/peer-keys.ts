@@ -6,7 +6,7 @@ import type { FrameOf } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { OpenVerdict } from '../inbox/message.ts'
-import type { CryptoPort, EnginePart, KeyRefusal, PeerEvent } from '../ports.ts'
+import type { CryptoPort, EnginePart, IncomingEnvelope, KeyRefusal, PeerEvent } from '../ports.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
 import type { KeyEpochs } from './key-epochs.ts'
 
@@ -147,12 +147,6 @@ export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
     view.setUint8(10, (count << 2) | (bytes[10]! & 3))
     return toHex(bytes) as EnvelopeId
   }
-}
-
-export interface IncomingEnvelope {
-  readonly sender: PeerKey
-  readonly envelopeId: EnvelopeId
-  readonly envelope: Uint8Array
 }
 
 export interface EnvelopeOpenerPorts {

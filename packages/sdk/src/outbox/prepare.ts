@@ -5,7 +5,7 @@
 import { PREPARED_LIFETIME_MS_MAX, signPreparedSend } from '@sealpost/identity'
 import { BODY_BYTES_MAX, encodeTerms, PRIORITIES } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
-import { SealpostError } from '../errors.ts'
+import { asSealError, SealpostError } from '../errors.ts'
 import { bytesOf } from '../inbox/message.ts'
 import { type Peer, portsOf } from '../peer.ts'
 import { postTermsOf, type SendOptions } from './lane.ts'
@@ -76,6 +76,6 @@ function sealed<T>(seal: () => T): T {
   try {
     return seal()
   } catch (cause) {
-    throw new SealpostError('key_refused', 'No message can be sealed to the box key of this recipient.', { cause })
+    throw asSealError(cause)
   }
 }
