@@ -17,7 +17,7 @@ export interface AgreementPorts {
 }
 
 /** How long a peer without prekeys is not asked for again. */
-const MISSING_MS: Millis = 3_600_000
+const MISSING_MS: Millis = 600_000
 /** The pause after a claim that failed or was refused. */
 const RETRY_MS: Millis = 10_000
 
