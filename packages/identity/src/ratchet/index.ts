@@ -19,12 +19,9 @@ export {
   type RatchetRefusal,
 } from './ratchet.ts'
 export { type RatchetCrypto, sodiumRatchetCrypto } from './ratchet-crypto.ts'
-export { isRatcheted, RATCHET_OVERHEAD_BYTES } from './ratchet-header.ts'
+export { RATCHET_OVERHEAD_BYTES } from './ratchet-header.ts'
 export {
-  isDowngrade,
   openRatcheted,
   type RatchetedOpening,
-  type RatchetPin,
-  sealFormOf,
   sealRatcheted,
 } from './ratcheted-envelope.ts'

@@ -9,12 +9,12 @@ import {
   ENVELOPE_OVERHEAD_BYTES,
   type EnvelopeDraft,
   type Identity,
+  isRatcheted,
   type SealedEnvelope,
   Sealer,
 } from '@sealpost/identity'
 import {
   INITIATION_BYTES_MAX,
-  isRatcheted,
   openRatcheted,
   RATCHET_OVERHEAD_BYTES,
   type RatchetNews,
@@ -252,8 +252,7 @@ class ForwardSecrecy implements AddedPart {
     if (opened.news.length > 0) this.#report(lane, opened.news)
     if (opened.ok) return opened
     if (opened.reason === 'prekey_gone') this.#publisher.lost()
-    // Another box key of the sender may open it.
-    return { ok: false, reason: opened.reason === 'box_key_unknown' ? 'does_not_open' : opened.reason }
+    return { ok: false, reason: REASONS[opened.reason] ?? opened.reason }
   }
 
   /** `sentAtMs`: of a message of the peer; null for one to it. */
@@ -323,6 +322,9 @@ class ForwardSecrecy implements AddedPart {
     }
   }
 }
+
+/** Only `does_not_open` makes the peer ask for other box keys of the sender. */
+const REASONS: Readonly<Record<string, string>> = { box_key_unknown: 'does_not_open', does_not_open: 'ratchet_forged' }
 
 const nameOf = ({ sender, envelopeId }: Pick<IncomingEnvelope, 'sender' | 'envelopeId'>) => `${sender} ${envelopeId}`
 

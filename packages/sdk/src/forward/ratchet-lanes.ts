@@ -96,7 +96,7 @@ export class RatchetLanes {
   }
 
   putPrekeys(): void {
-    this.#writer.put('prekeys', () => ({ ...this.statement!, kind: 'prekeys', bytes: this.prekeys.export() }))
+    this.#writer.put(`${SECRET}prekeys`, () => ({ ...this.statement!, kind: 'prekeys', bytes: this.prekeys.export() }))
   }
 
   /** Forgets the ratchets of the peer, so that this side may seal for it with box keys again. */
@@ -110,4 +110,6 @@ export class RatchetLanes {
   }
 }
 
-const keyOf = (peer: PeerKey, no: number): string => `ratchet ${peer} ${no}`
+/** A file store erases the former versions of records with this prefix. */
+const SECRET = 'secret/'
+const keyOf = (peer: PeerKey, no: number): string => `${SECRET}ratchet ${peer} ${no}`

@@ -2,6 +2,7 @@
  * Handles the keys of other peers in the engine: the directory, lookups that wait for it, and opening mail with its
  * keys. Pure and synchronous.
  */
+import { isRatcheted } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
@@ -229,8 +230,9 @@ export class EnvelopeOpener {
     this.#waiting.clear()
   }
 
-  #unlessOwnKeyMissing({ sender }: IncomingEnvelope, opened: OpenVerdict): OpenVerdict | 'asked' {
-    if (this.#ownKey === 'held') return opened
+  #unlessOwnKeyMissing({ sender, envelope }: IncomingEnvelope, opened: OpenVerdict): OpenVerdict | 'asked' | 'later' {
+    // A process with the store of this peer, and a later attempt with other keys, can open it.
+    if (this.#ownKey === 'held') return isRatcheted(envelope) ? 'later' : opened
     if (this.#ownKey === 'unchecked') this.#ports.keys.ask(this.#ports.self)
     this.#ownKey = 'asked'
     this.#waiting.add(sender)

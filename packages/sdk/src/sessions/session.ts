@@ -43,7 +43,10 @@ export interface SessionMember {
 }
 
 export interface SessionOptions
-  extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'window' | 'maxAgeSeconds' | 'padding' | 'webSocket'> {
+  extends Pick<
+    ConnectOptions,
+    'url' | 'brokerKey' | 'meshId' | 'window' | 'maxAgeSeconds' | 'padding' | 'secrecy' | 'webSocket'
+  > {
   /**
    * The folder of the profile, which must exist. All sessions of the member on this machine use the same folder. It
    * contains the member's mail (`messages`) and the folders of the sessions.
@@ -170,11 +173,13 @@ async function certifyOptionsOf(options: SessionOptions): Promise<CertifyOptions
   return { ...options, member: await currentMember(options) }
 }
 
-function placeOf({ url, brokerKey, meshId, window, maxAgeSeconds, padding = false, webSocket }: SessionOptions) {
+function placeOf(options: SessionOptions) {
+  const { url, brokerKey, meshId, window, maxAgeSeconds, padding = false, secrecy, webSocket } = options
   return {
     ...{ url, brokerKey, meshId, padding },
     ...(window !== undefined && { window }),
     ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
+    ...(secrecy && { secrecy }),
     ...(webSocket && { webSocket }),
   }
 }
