@@ -15,7 +15,6 @@ import {
 } from '@sealpost/identity'
 import {
   INITIATION_BYTES_MAX,
-  openRatcheted,
   RATCHET_OVERHEAD_BYTES,
   type RatchetNews,
   type RatchetPlace,
@@ -34,7 +33,7 @@ import { type AddedPart, type AddedPartPorts, type CryptoPort, type IncomingEnve
 import type { StoreRecord } from '../stores/store.ts'
 import { Agreements, ratchetRequired } from './agreements.ts'
 import { PrekeyPublisher } from './prekey-publisher.ts'
-import { type RatchetLane, RatchetLanes } from './ratchet-lanes.ts'
+import { laneOf, openInLane, type RatchetLane, RatchetLanes } from './ratchet-lanes.ts'
 
 /**
  * Returns the option `secrecy` of `connect`, `openPeer` and `openSession`. Conversations with peers that use it too have
@@ -192,13 +191,9 @@ class ForwardSecrecy implements AddedPart {
     this.#added.flushSoon()
   }
 
-  #laneOf(peer: PeerKey, priority: Priority): RatchetLane {
-    return this.#lanes.lane(peer, PRIORITIES.indexOf(priority))
-  }
-
   #awaitsKeys(to: Correspondent, priority: Priority): boolean {
     if (to.peerKey === this.#ports.self) return false
-    const lane = this.#laneOf(to.peerKey, priority)
+    const lane = laneOf(this.#lanes, to.peerKey, priority)
     const nowMs = Date.now()
     return lane.ratchet.needsAgreement(nowMs) && this.#agreements.awaits(lane, to, nowMs)
   }
@@ -207,7 +202,7 @@ class ForwardSecrecy implements AddedPart {
   #seal(draft: EnvelopeDraft, priority?: Priority): SealedEnvelope {
     const { peerKey } = draft.to
     if (priority === undefined || peerKey === this.#ports.self) return this.#plain.seal(draft)
-    const lane = this.#laneOf(peerKey, priority)
+    const lane = laneOf(this.#lanes, peerKey, priority)
     const nowMs = Date.now()
     if (lane.ratchet.needsAgreement(nowMs)) return this.#sealPlain(lane, draft)
     const sealed = sealRatcheted(this.#sealer, lane.ratchet, draft, nowMs)
@@ -226,8 +221,7 @@ class ForwardSecrecy implements AddedPart {
 
   #open(from: Correspondent, arrival: IncomingEnvelope): OpenVerdict {
     if (from.peerKey === this.#ports.self || arrival.priority === undefined) return this.#plain.open(from, arrival)
-    if (isRatcheted(arrival.envelope))
-      return this.#openRatcheted(this.#laneOf(from.peerKey, arrival.priority), from, arrival)
+    if (isRatcheted(arrival.envelope)) return this.#openRatcheted(from, arrival)
     const opened = this.#plain.open(from, arrival)
     return opened.ok && this.#isDowngrade(from.peerKey, opened) ? { ok: false, reason: 'ratchet_downgrade' } : opened
   }
@@ -239,15 +233,13 @@ class ForwardSecrecy implements AddedPart {
     return header.sentAtMs > sinceMs || Date.now() - sinceMs > KEYS_KEPT_MS
   }
 
-  #openRatcheted(lane: RatchetLane, from: Correspondent, arrival: IncomingEnvelope): OpenVerdict {
-    const { envelope, envelopeId, sender } = arrival
-    const parties = { own: this.#own, ownBoxes: this.#boxes, peers: [from], prekeys: this.#lanes.prekeys }
-    const by = { sealer: this.#sealer, ratchet: lane.ratchet, parties }
-    const opened = openRatcheted(by, envelope, { from, envelopeId }, Date.now())
+  #openRatcheted(from: Correspondent, arrival: IncomingEnvelope): OpenVerdict {
+    const by = { sealer: this.#sealer, own: this.#own, ownBoxes: this.#boxes, lanes: this.#lanes }
+    const { lane, opened } = openInLane(by, from, arrival)
     if (opened.news.includes('ratchet_agreed')) lane.hasUnstoredSession = true
     if (opened.ok) {
       this.#pin(lane, opened.header.sentAtMs)
-      this.#opened.set(nameOf({ sender, envelopeId }), { lane, place: opened.place })
+      this.#opened.set(nameOf(arrival), { lane, place: opened.place })
     }
     if (opened.news.length > 0) this.#report(lane, opened.news)
     if (opened.ok) return opened

@@ -2,9 +2,12 @@
  * Holds the ratchets of a peer, what it knows of others, and its prekeys. Changes join the batch of the message that
  * causes them: a sealed message, or a settlement.
  */
-import { Prekeys, Ratchet } from '@sealpost/identity/ratchet'
+import type { BoxKeys, Correspondent, Identity, Sealer } from '@sealpost/identity'
+import { openRatcheted, Prekeys, Ratchet, type RatchetedOpening } from '@sealpost/identity/ratchet'
+import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
+import type { IncomingEnvelope } from '../ports.ts'
 import type { PrekeysRecord, RatchetPeerRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 
 export interface RatchetLane {
@@ -108,6 +111,29 @@ export class RatchetLanes {
       this.#writer.remove(keyOf(peer, no))
     }
   }
+}
+
+/** The lane of a priority, with an empty ratchet if there was none. */
+export const laneOf = (lanes: RatchetLanes, peer: PeerKey, priority: Priority): RatchetLane =>
+  lanes.lane(peer, PRIORITIES.indexOf(priority))
+
+interface Opener {
+  readonly sealer: Sealer
+  readonly own: Identity
+  readonly ownBoxes: readonly BoxKeys[]
+  readonly lanes: RatchetLanes
+}
+
+/** Opens a message with the ratchet of its lane, which retains the key. */
+export function openInLane(
+  { sealer, lanes, ...own }: Opener,
+  from: Correspondent,
+  { priority, envelope, envelopeId }: IncomingEnvelope,
+): { readonly lane: RatchetLane; readonly opened: RatchetedOpening } {
+  const lane = laneOf(lanes, from.peerKey, priority!)
+  const parties = { ...own, peers: [from], prekeys: lanes.prekeys }
+  const opened = openRatcheted({ sealer, ratchet: lane.ratchet, parties }, envelope, { from, envelopeId }, Date.now())
+  return { lane, opened }
 }
 
 /** A file store erases the former versions of records with this prefix. */

@@ -4,7 +4,9 @@ import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Identity } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
-import { type CertifyOptions, clearSlot, existingKeys, ownCertificate } from './session-keys.ts'
+import { readStoreRecords } from '../stores/file/file-store.ts'
+import type { StoreRecord } from '../stores/store.ts'
+import { type CertifyOptions, clearSlot, existingKeys, ownCertificate, storeOf } from './session-keys.ts'
 import { folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
 
 /** A session in the folder of a profile. */
@@ -48,6 +50,17 @@ export async function sessionIdentity(
   const keys = await existingKeys(place, { passphrase })
   if (keys) await ownCertificate(place, keys.identity, { member })
   return keys?.identity ?? null
+}
+
+/**
+ * Returns the stored records of the member's mailbox, or of a session's, with which `peekInbox` opens ratcheted messages.
+ * Returns an empty list if the store can't be read.
+ * @example const records = await mailboxRecords('profile', 'builds')
+ */
+export function mailboxRecords(folder: string, label?: string): Promise<readonly StoreRecord[]> {
+  const path =
+    label === undefined ? join(folder, 'messages') : storeOf({ folder: slotFolderOf(folder, folderNameOf(label)) })
+  return readStoreRecords(path).catch(() => [])
 }
 
 /**
