@@ -1,11 +1,13 @@
 /** Tests forward secrecy of peers with file stores, through a broker. */
-import { rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { cp, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { Prekeys, Ratchet } from '@sealpost/identity/ratchet'
+import { decodeClientFrame } from '@sealpost/protocol'
 import type { ConnectOptions, Peer } from '@sealpost/sdk'
 import { openFileStore, readStoreRecords } from '@sealpost/sdk/file-store'
-import { forwardSecrecy } from '@sealpost/sdk/forward'
+import { forgetRatchets, forwardSecrecy, ratchetedPeers } from '@sealpost/sdk/forward'
 import { test as base, expect, onTestFinished } from 'vitest'
-import { Member } from './member.ts'
+import { codeOf, Member } from './member.ts'
 import { Life, writtenPeer } from './peer-life.ts'
 import { until } from './process.ts'
 import { sharedWorlds } from './shared-worlds.ts'
@@ -120,3 +122,104 @@ test('a recipient that is killed around each of its writes receives each message
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
   expect([last.countOf('tamper'), alice.news.includes('ratchet_agreed')]).toEqual([0, true])
 })
+
+test('a store that was restored from an older copy is detected and reported by both, and both agree again', async () => {
+  await using world = await shared()
+  const [alice, bob] = await Promise.all([SecretMember.enter(world), SecretMember.enter(world)])
+  await alice.peer.send(bob.peer.key, 'one')
+  await until('one has come', () => bob.member.texts.includes('one'))
+  await bob.peer.send(alice.peer.key, 'two')
+  await until('two has come', () => alice.member.texts.includes('two'))
+  await alice.peer.close()
+  const copy = await folderOfTest()
+  await cp(dirname(alice.file), copy, { recursive: true })
+  await alice.start()
+  await alice.peer.send(bob.peer.key, 'three')
+  await until('three has come', () => bob.member.texts.includes('three'))
+  await alice.peer.close()
+  await cp(copy, dirname(alice.file), { recursive: true })
+  await alice.start()
+  const { envelopeId } = await alice.peer.send(bob.peer.key, 'four', { receipts: 'end' })
+  await until('bob reports the reset', () => bob.news.includes('ratchet_reset'))
+  await until('alice reports it too', () => alice.news.includes('ratchet_peer_reset'))
+  await until('four is reported to its sender', () => alice.member.all('receipt').length === 1)
+  expect(alice.member.all('receipt')).toMatchObject([{ envelopeId, event: 'rejected' }])
+  expect(bob.member.all('tamper')).toMatchObject([{ envelopeId, reason: 'ratchet_reset' }])
+  await alice.peer.send(bob.peer.key, 'five')
+  await until('five has come', () => bob.member.texts.includes('five'))
+  await bob.peer.send(alice.peer.key, 'six')
+  await until('six has come', () => alice.member.texts.includes('six'))
+  expect(bob.member.texts).toEqual(['one', 'three', 'five'])
+})
+
+test('a conversation with ratchets accepts no message without one, and a user can end it', async () => {
+  await using world = await shared()
+  const [alice, bob] = await Promise.all([SecretMember.enter(world), SecretMember.enter(world)])
+  const before = await Member.enter(world)
+  await before.peer.send(bob.peer.key, 'from a peer without a store')
+  await alice.peer.send(bob.peer.key, 'ratcheted')
+  await until('both have come', () => bob.member.texts.length === 2)
+  await alice.peer.close()
+  const thief = await Member.enter(world, alice.place) // has the keys, but no ratchet
+  await thief.peer.send(bob.peer.key, 'forged')
+  await until('it is rejected', () => bob.member.all('tamper').length === 1)
+  expect(bob.member.all('tamper')).toMatchObject([{ reason: 'ratchet_downgrade' }])
+  expect(ratchetedPeers(bob.peer)).toMatchObject([{ peer: thief.peer.key }])
+  forgetRatchets(bob.peer, thief.peer.key)
+  await thief.peer.send(bob.peer.key, 'without ratchets')
+  await until('it has come', () => bob.member.texts.includes('without ratchets'))
+})
+
+test('a peer whose broker hides the prekeys of a ratcheted conversation does not fall back', async () => {
+  await using world = await shared()
+  const [alice, bob] = await Promise.all([SecretMember.enter(world), SecretMember.enter(world)])
+  await alice.peer.send(bob.peer.key, 'ratcheted')
+  await world.db.run((sql) => sql`delete from prekey_statement where mesh_id = ${world.meshId}`)
+  expect(await codeOf(alice.peer.send(bob.peer.key, 'in another lane', { priority: 'now' }))).toBe('ratchet_required')
+  await alice.peer.send(bob.peer.key, 'in the same lane')
+  await until('the others have come', () => bob.member.texts.length === 2)
+})
+
+/** Messages of the theft. `THEFT_MESSAGES=10000` runs it at full length. */
+const STOLEN = Number(process.env.THEFT_MESSAGES ?? 150)
+
+test('who steals the keys and the store of a peer opens no settled message that was recorded', async () => {
+  await using world = await shared()
+  const recorded: Uint8Array[] = []
+  const [alice, bob] = await Promise.all([SecretMember.enter(world), SecretMember.enter(world)])
+  await alice.peer.close()
+  await alice.start({ webSocket: recording(recorded) })
+  for (let sent = 0; sent < STOLEN; sent += 50) {
+    await Promise.all(Array.from({ length: 50 }, (_, i) => alice.peer.send(bob.peer.key, `message ${sent + i}`)))
+    await bob.peer.send(alice.peer.key, 'a reply')
+  }
+  await until('all have come', () => bob.member.texts.length === STOLEN)
+  bob.peer.onMessage(() => new Promise(() => undefined))
+  await alice.peer.send(bob.peer.key, 'not settled')
+  await bob.peer.close()
+  const records = await readStoreRecords(bob.file)
+  const lane = records.find((record) => record.kind === 'ratchet')!
+  const secrets = records.find((record) => record.kind === 'prekeys')!
+  const { signing, box } = alice.place.identity
+  const { identity } = bob.place
+  const opened = recorded.filter((envelope) => {
+    const ratchet = Ratchet.restore(lane.bytes, { meshId: world.meshId, priority: lane.lane })
+    const peers = [{ peerKey: signing.publicKey, boxKey: box.publicKey, boxEpoch: box.epoch }]
+    const parties = { own: identity, ownBoxes: [identity.box], peers, prekeys: Prekeys.restore(secrets.bytes) }
+    return ratchet.open(envelope, parties, Date.now()).ok
+  })
+  expect([recorded.length, opened.length]).toEqual([STOLEN + 1, 1]) // the thief can open what is not settled
+  expect(opened[0]).toBe(recorded.at(-1))
+})
+
+/** Returns a network that records the envelopes that are sent. */
+function recording(envelopes: Uint8Array[]): NonNullable<ConnectOptions['webSocket']> {
+  return class extends WebSocket {
+    override send(wire: Uint8Array<ArrayBuffer>): void {
+      const decoded = decodeClientFrame('binary', wire)
+      if (decoded.ok && decoded.frame.type === 'send')
+        envelopes.push(...decoded.frame.envelopes.map(({ envelope }) => envelope.slice()))
+      super.send(wire)
+    }
+  } as unknown as NonNullable<ConnectOptions['webSocket']>
+}

@@ -28,12 +28,12 @@ import { HttpAccess } from '../http/access.ts'
 import type { Message, OpenVerdict } from '../inbox/message.ts'
 import type { OwnKeys } from '../keys/key-epochs.ts'
 import { paddedUpTo } from '../keys/sodium-crypto.ts'
-import { type ConnectOptions, type PeerPorts, portsOf, type Secrecy } from '../peer.ts'
+import { type ConnectOptions, type Peer, type PeerPorts, portsOf, type Secrecy } from '../peer.ts'
 import { type AddedPart, type AddedPartPorts, type CryptoPort, type IncomingEnvelope, NO_FRAMES } from '../ports.ts'
 import type { StoreRecord } from '../stores/store.ts'
 import { Agreements, ratchetRequired } from './agreements.ts'
 import { PrekeyPublisher } from './prekey-publisher.ts'
-import { laneOf, openInLane, type RatchetLane, RatchetLanes } from './ratchet-lanes.ts'
+import { type KnownPeer, laneOf, openInLane, type RatchetLane, RatchetLanes } from './ratchet-lanes.ts'
 
 /**
  * Returns the option `secrecy` of `connect`, `openPeer` and `openSession`. Conversations with peers that use it too have
@@ -44,9 +44,29 @@ import { laneOf, openInLane, type RatchetLane, RatchetLanes } from './ratchet-la
 export function forwardSecrecy(): Secrecy {
   return (peer, options, records) => {
     if (!records) throw new SealpostError('store_missing', 'Forward secrecy needs a store, which keeps the ratchets.')
-    new ForwardSecrecy(portsOf(peer), options, records).begin()
+    const secrecy = new ForwardSecrecy(portsOf(peer), options, records)
+    secrecy.begin()
+    all.set(peer, secrecy)
   }
 }
+
+const all = new WeakMap<Peer, ForwardSecrecy>()
+
+/** A peer with whom this one has used a ratchet. */
+export type RatchetedPeer = Pick<KnownPeer, 'peer'>
+
+/**
+ * Returns the peers with whom conversations have forward secrecy: none without the option `secrecy`.
+ * @example const isSecret = ratchetedPeers(peer).some((known) => known.peer === ben)
+ */
+export const ratchetedPeers = (peer: Peer): readonly RatchetedPeer[] => all.get(peer)?.ratchetedPeers ?? []
+
+/**
+ * Deletes the ratchets with a peer, who has stopped using them. Messages to it are then sealed with its box key, unless
+ * the broker has prekeys of it. Messages from it that are sealed so are accepted.
+ * @example forgetRatchets(peer, ben)
+ */
+export const forgetRatchets = (peer: Peer, other: PeerKey): void => all.get(peer)?.forgetPeer(other)
 
 /** A lane that only receives sends an empty message after this time, or this many messages, so that the keys change. */
 const UNANSWERED_MS_MAX: Millis = 3_600_000
@@ -150,6 +170,15 @@ class ForwardSecrecy implements AddedPart {
   get wakeAtMs(): Millis {
     const [oldest] = this.#unanswered
     return Math.min(this.#agreements.wakeAtMs, oldest ? oldest.unanswered!.sinceMs + UNANSWERED_MS_MAX : Infinity)
+  }
+
+  get ratchetedPeers(): readonly RatchetedPeer[] {
+    return this.#lanes.peers.filter(({ isPinned }) => isPinned)
+  }
+
+  forgetPeer(peer: PeerKey): void {
+    for (const lane of this.#lanes.forget(peer)) this.#unanswered.delete(lane)
+    this.#added.flushSoon()
   }
 
   takeFrames(): readonly never[] {

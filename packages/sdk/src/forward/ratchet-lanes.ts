@@ -102,14 +102,16 @@ export class RatchetLanes {
     this.#writer.put(`${SECRET}prekeys`, () => ({ ...this.statement!, kind: 'prekeys', bytes: this.prekeys.export() }))
   }
 
-  /** Forgets the ratchets of the peer, so that this side may seal for it with box keys again. */
-  forget(peer: PeerKey): void {
+  /** Deletes and returns the lanes of the peer, so that this side may seal for it with box keys again. */
+  forget(peer: PeerKey): readonly RatchetLane[] {
+    const lanes = this.all().filter((lane) => lane.peer === peer)
     this.#peers.delete(peer)
     this.#writer.remove(`ratchetPeer ${peer}`)
-    for (const { no } of this.all().filter((lane) => lane.peer === peer)) {
+    for (const { no } of lanes) {
       this.#lanes.delete(keyOf(peer, no))
       this.#writer.remove(keyOf(peer, no))
     }
+    return lanes
   }
 }
 
