@@ -46,6 +46,8 @@ export interface CryptoPort {
   seal(draft: EnvelopeDraft, priority?: Priority): SealedEnvelope
   /** Returns whether keys of this lane were requested, so that `unlock` or `refuse` will follow. */
   awaitsKeys?(to: Correspondent, priority: Priority): boolean
+  /** Seals outside the outbox: waits for the keys of the lane, and resolves when its ratchet is stored. */
+  sealStored?(draft: EnvelopeDraft, priority: Priority): Promise<SealedEnvelope>
   /**
    * Opens an envelope. Never throws on input from the network. After `does_not_open`, request the sender's newer key.
    */

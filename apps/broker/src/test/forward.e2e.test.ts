@@ -1,11 +1,14 @@
 /** Tests forward secrecy of peers with file stores, through a broker. */
 import { cp, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { isRatcheted, readPreparedSend } from '@sealpost/identity'
 import { Prekeys, Ratchet } from '@sealpost/identity/ratchet'
 import { decodeClientFrame } from '@sealpost/protocol'
 import type { ConnectOptions, Peer } from '@sealpost/sdk'
 import { openFileStore, readStoreRecords } from '@sealpost/sdk/file-store'
 import { forgetRatchets, forwardSecrecy, ratchetedPeers } from '@sealpost/sdk/forward'
+import { groupsOf } from '@sealpost/sdk/groups'
+import { prepareSend } from '@sealpost/sdk/prepare'
 import { test as base, expect, onTestFinished } from 'vitest'
 import { codeOf, Member } from './member.ts'
 import { Life, writtenPeer } from './peer-life.ts'
@@ -223,3 +226,18 @@ function recording(envelopes: Uint8Array[]): NonNullable<ConnectOptions['webSock
     }
   } as unknown as NonNullable<ConnectOptions['webSocket']>
 }
+
+test('prepared, delayed and group messages of a ratcheted conversation are ratcheted too', async () => {
+  await using world = await shared()
+  const [alice, bob] = await Promise.all([SecretMember.enter(world), SecretMember.enter(world)])
+  await alice.peer.send(bob.peer.key, 'first')
+  const { request } = await prepareSend(alice.peer, bob.peer.key, 'prepared')
+  const send = readPreparedSend(request)!
+  expect(isRatcheted(send.envelope)).toBe(true)
+  await alice.peer.send(bob.peer.key, 'delayed', { notBefore: Date.now() + 100 })
+  const group = await groupsOf(alice.peer).create('the group', [bob.peer.key])
+  await group.send('to the group')
+  await until('all have come', () => bob.member.texts.length === 3)
+  expect(new Set(bob.member.texts)).toEqual(new Set(['first', 'delayed', 'to the group']))
+  expect(bob.member.all('tamper')).toEqual([])
+})

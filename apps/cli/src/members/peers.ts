@@ -1,6 +1,7 @@
 /** `sealpost peers` lists the mesh's members, and whether their keys match the pinned ones. */
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { Availability, ConsentState, ConsentUpdate, MemberEntry, PeerKey, PresenceEntry } from '@sealpost/sdk'
+import { ratchetedPeersIn } from '@sealpost/sdk/sessions'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
 import { labelOf } from '../messages/incoming-message.ts'
@@ -45,11 +46,13 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
   if (verify !== undefined) return verifyKey(shell, { name: typedName(verify), members, contacts }, typed!)
   const own = await shell.profile.readOwnKey()
   const standingOf = await standingsOf(shell, members)
+  const ratcheted = await ratchetedPeersIn(shell.profile.folder)
   const present = new Map(online.map((entry) => [entry.peer, entry]))
   const rows = members.map((member) => ({
     ...member,
     known: knownAs(member, contacts, own),
     membership: standingOf(member.peer),
+    sealing: ratcheted.has(member.peer) ? ('ratchet' as const) : ('box key' as const),
     ...presenceOf(present.get(member.peer)),
   }))
   const { output } = shell
@@ -57,12 +60,13 @@ async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: str
     rows.map((row) => ({ ...row, fingerprint: fingerprint(row.peer), verified: row.known === 'verified' })),
     () =>
       output.table(
-        ['NAME', 'ROLE', 'MEMBERSHIP', 'NOW', 'FINGERPRINT', 'KNOWN'],
-        rows.map(({ name, role, peer, known, membership, ...presence }) => [
+        ['NAME', 'ROLE', 'MEMBERSHIP', 'NOW', 'SEALING', 'FINGERPRINT', 'KNOWN'],
+        rows.map(({ name, role, peer, known, membership, sealing, ...presence }) => [
           escapeName(name),
           role,
           shortStanding(membership),
           presenceText(presence),
+          sealing,
           fingerprint(peer),
           known === 'CHANGED' ? output.paint.red(known) : known,
         ]),

@@ -102,6 +102,8 @@ class ForwardSecrecy implements AddedPart {
   readonly #opened = new Map<string, OpenedMessage>()
   /** Lanes that only receive, in the order of the first message. */
   readonly #unanswered = new Set<RatchetLane>()
+  /** Called when a lane has a ratchet or a verdict. */
+  readonly #unlocked: (() => void)[] = []
   readonly #closing = new AbortController()
   #boxes: readonly BoxKeys[]
   #paddedMax = Infinity
@@ -136,10 +138,11 @@ class ForwardSecrecy implements AddedPart {
   /** Replaces the operations of the peer. */
   begin(): void {
     const { crypto, observers } = this.#ports
-    const operations: Operations & Pick<CryptoPort, 'awaitsKeys'> = {
+    const operations: Operations & Pick<CryptoPort, 'awaitsKeys' | 'sealStored'> = {
       seal: (draft, priority) => this.#seal(draft, priority),
       open: (from, arrival) => this.#open(from, arrival),
       awaitsKeys: (to, priority) => this.#awaitsKeys(to, priority),
+      sealStored: (draft, priority) => this.#sealStored(draft, priority),
       activate: (next) => this.#activate(next),
     }
     Object.assign(crypto, operations)
@@ -216,6 +219,7 @@ class ForwardSecrecy implements AddedPart {
   }
 
   #unlock(peer: PeerKey): void {
+    for (const resolve of this.#unlocked.splice(0)) resolve()
     this.#engine.outbox.unlock(peer)
     this.#added.flushSoon()
   }
@@ -239,6 +243,16 @@ class ForwardSecrecy implements AddedPart {
     this.#unanswered.delete(lane)
     lane.unanswered = null
     this.#lanes.put(lane)
+    return sealed
+  }
+
+  async #sealStored(draft: EnvelopeDraft, priority: Priority): Promise<SealedEnvelope> {
+    while (this.#awaitsKeys(draft.to, priority))
+      await new Promise<void>((resolve) => {
+        this.#unlocked.push(resolve)
+      })
+    const sealed = this.#seal(draft, priority)
+    await this.#stored()
     return sealed
   }
 

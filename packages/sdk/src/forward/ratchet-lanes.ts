@@ -8,7 +8,13 @@ import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
 import type { IncomingEnvelope } from '../ports.ts'
-import type { PrekeysRecord, RatchetPeerRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
+import {
+  type PrekeysRecord,
+  type RatchetPeerRecord,
+  SECRET_PREFIX,
+  type StoreRecord,
+  type StoreWriter,
+} from '../stores/store.ts'
 
 export interface RatchetLane {
   readonly peer: PeerKey
@@ -99,7 +105,7 @@ export class RatchetLanes {
   }
 
   putPrekeys(): void {
-    this.#writer.put(`${SECRET}prekeys`, () => ({ ...this.statement!, kind: 'prekeys', bytes: this.prekeys.export() }))
+    this.#writer.put(`${SECRET_PREFIX}prekeys`, () => ({ ...this.statement!, kind: 'prekeys', bytes: this.prekeys.export() }))
   }
 
   /** Deletes and returns the lanes of the peer, so that this side may seal for it with box keys again. */
@@ -138,6 +144,4 @@ export function openInLane(
   return { lane, opened }
 }
 
-/** A file store erases the former versions of records with this prefix. */
-const SECRET = 'secret/'
-const keyOf = (peer: PeerKey, no: number): string => `${SECRET}ratchet ${peer} ${no}`
+const keyOf = (peer: PeerKey, no: number): string => `${SECRET_PREFIX}ratchet ${peer} ${no}`

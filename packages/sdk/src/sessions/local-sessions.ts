@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Identity } from '@sealpost/identity'
-import type { Millis } from '@sealpost/std'
+import type { Millis, PeerKey } from '@sealpost/std'
 import { readStoreRecords } from '../stores/file/file-store.ts'
 import type { StoreRecord } from '../stores/store.ts'
 import { type CertifyOptions, clearSlot, existingKeys, ownCertificate, storeOf } from './session-keys.ts'
@@ -71,6 +71,19 @@ export function mailboxRecords(folder: string, label?: string): Promise<readonly
 export async function forgetSession(folder: string, label: string): Promise<void> {
   const name = folderNameOf(label)
   if (!(await isSlotLocked(folder, name))) await clearSlot({ folder: slotFolderOf(folder, name) })
+}
+
+/**
+ * Returns the peers with whom the member or a session of this profile uses ratchets. Omits a store that can't be read.
+ * @example const isSecret = (await ratchetedPeersIn('profile')).has(ben)
+ */
+export async function ratchetedPeersIn(folder: string): Promise<ReadonlySet<PeerKey>> {
+  const slots = await slotsOf(folder).catch(() => []) // no session was opened yet
+  const labels = [undefined, ...slots.map(({ label }) => label)]
+  const records = await Promise.all(labels.map((label) => mailboxRecords(folder, label)))
+  return new Set(
+    records.flat().flatMap((record) => (record.kind === 'ratchetPeer' && record.isPinned ? record.peer : [])),
+  )
 }
 
 async function lastUseOf(path: string): Promise<Millis> {

@@ -30,7 +30,14 @@ import {
 } from './session-keys.ts'
 import { type CertifiedSlot, type KeyedSlot, openSlot, releaseSlot, slotFolderOf } from './session-slots.ts'
 
-export { forgetSession, type LocalSession, localSessions, mailboxRecords, sessionIdentity } from './local-sessions.ts'
+export {
+  forgetSession,
+  type LocalSession,
+  localSessions,
+  mailboxRecords,
+  ratchetedPeersIn,
+  sessionIdentity,
+} from './local-sessions.ts'
 export { type SessionLog, type SessionLogOptions, sessionLogs } from './session-logs.ts'
 
 /** The member whose session is opened: a user or a device. */
