@@ -105,7 +105,11 @@ export class RatchetLanes {
   }
 
   putPrekeys(): void {
-    this.#writer.put(`${SECRET_PREFIX}prekeys`, () => ({ ...this.statement!, kind: 'prekeys', bytes: this.prekeys.export() }))
+    this.#writer.put(`${SECRET_PREFIX}prekeys`, () => ({
+      ...this.statement!,
+      kind: 'prekeys',
+      bytes: this.prekeys.export(),
+    }))
   }
 
   /** Deletes and returns the lanes of the peer, so that this side may seal for it with box keys again. */
