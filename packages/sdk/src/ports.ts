@@ -258,6 +258,8 @@ export type PeerEvent =
   | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
   /** What happened to the ratchet of a lane to and from this peer; null for the lane of ephemeral messages. */
   | { type: 'ratchet'; peer: PeerKey; priority: Priority | null; news: RatchetNews }
+  /** The broker has the prekeys of this peer, and this many one-time prekeys. */
+  | { type: 'prekeys_published'; oneTimeLeft: number }
   /** This peer could not publish its prekeys. It tries again at the next connection. */
   | { type: 'prekeys_failed'; error: SealpostError }
   /** A user has vouched for a device or removed it, with a signature. */

@@ -5,11 +5,11 @@ import { isRatcheted, readPreparedSend } from '@sealpost/identity'
 import { Prekeys, Ratchet } from '@sealpost/identity/ratchet'
 import { decodeClientFrame } from '@sealpost/protocol'
 import type { ConnectOptions, Peer } from '@sealpost/sdk'
-import { openFileStore, readStoreRecords } from '@sealpost/sdk/file-store'
+import { openFileStore } from '@sealpost/sdk/file-store'
 import { forgetRatchets, forwardSecrecy, ratchetedPeers } from '@sealpost/sdk/forward'
 import { groupsOf } from '@sealpost/sdk/groups'
 import { prepareSend } from '@sealpost/sdk/prepare'
-import { test as base, expect, onTestFinished } from 'vitest'
+import { afterAll, test as base, expect } from 'vitest'
 import { codeOf, Member } from './member.ts'
 import { Life, writtenPeer } from './peer-life.ts'
 import { until } from './process.ts'
@@ -19,17 +19,14 @@ import { type Place, temporaryFolder, type World } from './world.ts'
 const shared = sharedWorlds()
 const test = base.concurrent
 
+const folders: string[] = []
+afterAll(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true, force: true }))))
+
 async function folderOfTest(): Promise<string> {
   const folder = await temporaryFolder()
-  onTestFinished(() => rm(folder, { recursive: true, force: true }))
+  folders.push(folder)
   return folder
 }
-
-/** Resolves when the broker has the prekeys of this store. */
-const published = (file: string) =>
-  until('the prekeys are published', async () =>
-    (await readStoreRecords(file)).some((record) => record.kind === 'prekeys' && record.checkedAtMs > 0),
-  )
 
 /** A member with forward secrecy, which can restart on its store. */
 class SecretMember {
@@ -47,7 +44,7 @@ class SecretMember {
   static async enter(world: World): Promise<SecretMember> {
     const secret = new SecretMember(world, await world.enrol(), join(await folderOfTest(), 'peer.store'))
     await secret.start()
-    await published(secret.file)
+    await until('the prekeys are published', () => secret.member.all('prekeys_published').length > 0)
     return secret
   }
 
@@ -107,7 +104,7 @@ test('a recipient that is killed around each of its writes receives each message
   await using recipient = await writtenPeer(world)
   const alice = await SecretMember.enter(world)
   await using first = new Life('--secrecy', 'receive', ...recipient.files)
-  await published(recipient.files[1])
+  await until('the prekeys are published', () => first.countOf('prekeys_published') > 0)
   await first.kill()
   const ended: string[] = []
   const sent: string[] = []
@@ -200,7 +197,8 @@ test('who steals the keys and the store of a peer opens no settled message that 
   bob.peer.onMessage(() => new Promise(() => undefined))
   await alice.peer.send(bob.peer.key, 'not settled')
   await bob.peer.close()
-  const records = await readStoreRecords(bob.file)
+  await using store = await openFileStore(bob.file).then((opened) => ({ ...opened, [Symbol.asyncDispose]: opened.close }))
+  const records = await store.load()
   const lane = records.find((record) => record.kind === 'ratchet')!
   const secrets = records.find((record) => record.kind === 'prekeys')!
   const { signing, box } = alice.place.identity

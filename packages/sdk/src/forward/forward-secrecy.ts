@@ -131,7 +131,7 @@ class ForwardSecrecy implements AddedPart {
     this.#publisher = new PrekeyPublisher({
       ...{ ...shared, meshId },
       stored: () => this.#stored(),
-      failed: (error) => this.#added.emit({ type: 'prekeys_failed', error }),
+      emit: (event) => this.#added.emit(event),
     })
   }
 

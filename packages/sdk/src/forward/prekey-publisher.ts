@@ -7,6 +7,7 @@ import { type OneTimePrekey, sodiumRatchetCrypto } from '@sealpost/identity/ratc
 import { fromBase64url, type MeshId, type Millis, toBase64url } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { HttpAccess } from '../http/access.ts'
+import type { PeerEvent } from '../ports.ts'
 import { type PublishedPrekeys, publishPrekeys } from '../prekeys/prekeys.ts'
 import type { OwnStatement, RatchetLanes } from './ratchet-lanes.ts'
 
@@ -17,7 +18,7 @@ export interface PublisherPorts {
   readonly own: () => Identity
   /** Resolves when everything that was put so far is stored. */
   readonly stored: () => Promise<void>
-  readonly failed: (error: SealpostError) => void
+  readonly emit: (event: PeerEvent) => void
 }
 
 const DAY_MS: Millis = 86_400_000
@@ -56,7 +57,8 @@ export class PrekeyPublisher {
     try {
       await this.#publish()
     } catch (error) {
-      if (error instanceof SealpostError && error.code !== 'not_found') this.#ports.failed(error) // the broker is too old
+      const isTooOld = error instanceof SealpostError && error.code === 'not_found'
+      if (error instanceof SealpostError && !isTooOld) this.#ports.emit({ type: 'prekeys_failed', error })
     } finally {
       this.#running = null
     }
@@ -72,9 +74,11 @@ export class PrekeyPublisher {
       return this.#replace()
     })
     this.#isLost = false
-    if (published.oneTimeLeft < ONE_TIME_MIN) await this.#offer(ONE_TIME_COUNT - published.oneTimeLeft)
+    const isEnough = published.oneTimeLeft >= ONE_TIME_MIN
+    const { oneTimeLeft } = isEnough ? published : await this.#offer(ONE_TIME_COUNT - published.oneTimeLeft)
     this.#note({ checkedAtMs: Date.now() })
     await this.#ports.stored()
+    this.#ports.emit({ type: 'prekeys_published', oneTimeLeft })
   }
 
   /** The directory has a later statement, so this store was restored from an older one. */
