@@ -122,10 +122,7 @@ export class PeerEngine {
       flushSoon: () => effects.flushSoon(),
     })
     const { opening, directory } = this.#keys
-    const keyOf = ({ recipient, priority }: Lane, nowMs: Millis) => {
-      const key = directory.find(recipient, nowMs)
-      return key && crypto.awaitsKeys?.(key, priority) ? null : key
-    }
+    const keyOf = (lane: Lane, nowMs: Millis) => this.#keys.keyFor(lane, nowMs)
     const keptPosts = writer && new PersistentOutbox(writer, options.nowMs)
     const hasLeft = (message: GroupMessage, peer: PeerKey) => this.groups.hasLeft(message, peer)
     const outboxLimits = { window, windowBytes, waitingMax }

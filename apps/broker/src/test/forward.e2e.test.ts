@@ -197,7 +197,10 @@ test('who steals the keys and the store of a peer opens no settled message that 
   bob.peer.onMessage(() => new Promise(() => undefined))
   await alice.peer.send(bob.peer.key, 'not settled')
   await bob.peer.close()
-  await using store = await openFileStore(bob.file).then((opened) => ({ ...opened, [Symbol.asyncDispose]: opened.close }))
+  await using store = await openFileStore(bob.file).then((opened) => ({
+    ...opened,
+    [Symbol.asyncDispose]: opened.close,
+  }))
   const records = await store.load()
   const lane = records.find((record) => record.kind === 'ratchet')!
   const secrets = records.find((record) => record.kind === 'prekeys')!

@@ -7,6 +7,7 @@ import type { FrameOf } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { OpenVerdict } from '../inbox/message.ts'
+import type { Lane } from '../outbox/lane.ts'
 import type { CryptoPort, EnginePart, IncomingEnvelope, KeyRefusal, PeerEvent } from '../ports.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
 import type { KeyEpochs } from './key-epochs.ts'
@@ -17,7 +18,7 @@ export interface KeyWaiter {
 }
 
 export interface PeerKeysPorts {
-  readonly crypto: Pick<CryptoPort, 'checkBinding' | 'open' | 'lacksBoxKey'>
+  readonly crypto: Pick<CryptoPort, 'checkBinding' | 'open' | 'lacksBoxKey' | 'awaitsKeys'>
   readonly epochs: KeyEpochs
   /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
@@ -57,6 +58,12 @@ export class PeerKeys implements EnginePart {
       ownKeyMissing: (boxEpoch) => ports.ownKeyMissing(ownKeyMissing(boxEpoch)),
       unlock: (sender) => ports.unlock(sender),
     })
+  }
+
+  /** Returns the key to seal with in a lane, or null if `unlock` or `refuse` will follow. */
+  keyFor({ recipient, priority }: Pick<Lane, 'recipient' | 'priority'>, nowMs: Millis): KnownKey | null {
+    const key = this.directory.find(recipient, nowMs)
+    return key && this.#ports.crypto.awaitsKeys?.(key, priority) ? null : key
   }
 
   /** Looks up the peer's checked box key, in memory or in the broker's directory. */

@@ -30,14 +30,7 @@ import {
 } from './session-keys.ts'
 import { type CertifiedSlot, type KeyedSlot, openSlot, releaseSlot, slotFolderOf } from './session-slots.ts'
 
-export {
-  forgetSession,
-  type LocalSession,
-  localSessions,
-  mailboxRecords,
-  ratchetedPeersIn,
-  sessionIdentity,
-} from './local-sessions.ts'
+export * from './local-sessions.ts'
 export { type SessionLog, type SessionLogOptions, sessionLogs } from './session-logs.ts'
 
 /** The member whose session is opened: a user or a device. */
@@ -49,11 +42,9 @@ export interface SessionMember {
   readonly keyEpochs?: KeyEpochs
 }
 
-export interface SessionOptions
-  extends Pick<
-    ConnectOptions,
-    'url' | 'brokerKey' | 'meshId' | 'window' | 'maxAgeSeconds' | 'padding' | 'secrecy' | 'webSocket'
-  > {
+type PlaceKey = 'url' | 'brokerKey' | 'meshId' | 'window' | 'maxAgeSeconds' | 'padding' | 'secrecy' | 'webSocket'
+
+export interface SessionOptions extends Pick<ConnectOptions, PlaceKey> {
   /**
    * The folder of the profile, which must exist. All sessions of the member on this machine use the same folder. It
    * contains the member's mail (`messages`) and the folders of the sessions.

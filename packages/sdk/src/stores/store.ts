@@ -161,10 +161,10 @@ export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 export type ProofRecord = RootRecord | MemberProofRecord | RevocationRecord
 
 /** What a peer with forward secrecy stores (`forward/ratchet-lanes.ts`). */
-export type SecrecyRecord = RatchetRecord | RatchetPeerRecord | PrekeysRecord
+export type SecrecyRecord = LaneRatchetRecord | RatchetPeerRecord | PrekeysRecord
 
 /** The ratchet of a lane. Its bytes are secret. */
-export interface RatchetRecord {
+export interface LaneRatchetRecord {
   readonly kind: 'ratchet'
   readonly peer: PeerKey
   readonly lane: number
