@@ -6,7 +6,6 @@ import { certificateUntrusted } from './connection/certificate-errors.ts'
 import { type LoadedStore, PeerDriver } from './driver.ts'
 import type { PeerEngine } from './engine.ts'
 import { SealpostError } from './errors.ts'
-import type { Secrecy } from './forward/forward-secrecy.ts'
 import { Dispatcher, type MessageHandler } from './inbox/dispatcher.ts'
 import { bytesOf, type Message } from './inbox/message.ts'
 import type { KnownKey } from './keys/key-directory.ts'
@@ -24,7 +23,7 @@ import {
   revoke,
   updateConsent,
 } from './requests/requests.ts'
-import type { PeerStore, SentRecord } from './stores/store.ts'
+import type { PeerStore, SentRecord, StoreRecord } from './stores/store.ts'
 
 export interface ConnectOptions {
   /**
@@ -83,15 +82,15 @@ export interface ConnectOptions {
    * age, because it was never settled.
    */
   readonly maxAgeSeconds?: number
-  /**
-   * Seals messages with ratchets, so that keys that are stolen later do not open them: `forwardSecrecy()` of
-   * `@sealpost/sdk/forward`. Needs a `store`. Default: messages are sealed with box keys.
-   */
+  /** `forwardSecrecy()` (`@sealpost/sdk/forward`) seals with ratchets, and needs a `store`. Default: seals with box keys. */
   readonly secrecy?: Secrecy
   readonly onEvent?: (event: PeerEvent) => void
   /** Aborts waiting for the first session. */
   readonly signal?: AbortSignal
 }
+
+/** Changes how a peer seals, before it connects. `records`: those of its store; undefined if it has none. @throws SealpostError */
+export type Secrecy = (peer: Peer, options: ConnectOptions, records: readonly StoreRecord[] | undefined) => void
 
 export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
   /** The time limit from the call to the reply. Default: 30 s. */

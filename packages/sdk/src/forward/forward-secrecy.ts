@@ -28,18 +28,12 @@ import { HttpAccess } from '../http/access.ts'
 import type { Message, OpenVerdict } from '../inbox/message.ts'
 import type { OwnKeys } from '../keys/key-epochs.ts'
 import { paddedUpTo } from '../keys/sodium-crypto.ts'
-import { type ConnectOptions, type Peer, type PeerPorts, portsOf } from '../peer.ts'
+import { type ConnectOptions, type Peer, type PeerPorts, portsOf, type Secrecy } from '../peer.ts'
 import { type AddedPart, type AddedPartPorts, type CryptoPort, type IncomingEnvelope, NO_FRAMES } from '../ports.ts'
 import type { StoreRecord } from '../stores/store.ts'
 import { Agreements, ratchetRequired } from './agreements.ts'
 import { PrekeyPublisher } from './prekey-publisher.ts'
 import { type KnownPeer, laneOf, openInLane, type RatchetLane, RatchetLanes } from './ratchet-lanes.ts'
-
-/**
- * Changes how a peer seals, before it connects. `records`: those of its store; undefined if it has none.
- * @throws SealpostError
- */
-export type Secrecy = (peer: Peer, options: ConnectOptions, records: readonly StoreRecord[] | undefined) => void
 
 /**
  * Returns the option `secrecy` of `connect`, `openPeer` and `openSession`. Conversations with peers that use it too have

@@ -4,7 +4,7 @@ import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Identity } from '@sealpost/identity'
 import type { Millis, PeerKey } from '@sealpost/std'
-import { openFileStore, readStoreRecords } from '../stores/file/file-store.ts'
+import { readStoreRecords } from '../stores/file/file-store.ts'
 import type { StoreRecord } from '../stores/store.ts'
 import { type CertifyOptions, clearSlot, existingKeys, ownCertificate, storeOf } from './session-keys.ts'
 import { folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
@@ -54,22 +54,14 @@ export async function sessionIdentity(
 
 /**
  * Returns the stored records of the member's mailbox, or of a session's, with which `peekInbox` opens ratcheted messages.
- * Without those of ratchets if another process uses the mailbox, and an empty list if the store can't be read.
+ * Another process may have the mailbox open. Returns an empty list if the store can't be read.
  * @example const records = await mailboxRecords('profile', 'builds')
  */
-export async function mailboxRecords(folder: string, label?: string): Promise<readonly StoreRecord[]> {
+export function mailboxRecords(folder: string, label?: string): Promise<readonly StoreRecord[]> {
   const path =
     label === undefined ? join(folder, 'messages') : storeOf({ folder: slotFolderOf(folder, folderNameOf(label)) })
-  if (!existsSync(path)) return []
-  try {
-    const store = await openFileStore(path)
-    return await store.load().finally(() => store.close())
-  } catch {
-    return publicRecordsAt(path)
-  }
+  return readStoreRecords(path).catch(() => [])
 }
-
-const publicRecordsAt = (path: string): Promise<readonly StoreRecord[]> => readStoreRecords(path).catch(() => [])
 
 /**
  * Deletes the keys and the mail of a session that the member has ended, unless a process uses it. Such a process does
@@ -87,8 +79,8 @@ export async function forgetSession(folder: string, label: string): Promise<void
  */
 export async function ratchetedPeersIn(folder: string): Promise<ReadonlySet<PeerKey>> {
   const slots = await slotsOf(folder).catch(() => []) // no session was opened yet
-  const paths = [join(folder, 'messages'), ...slots.map(({ name }) => storeOf({ folder: slotFolderOf(folder, name) }))]
-  const records = await Promise.all(paths.map(publicRecordsAt))
+  const labels = [undefined, ...slots.map(({ label }) => label)]
+  const records = await Promise.all(labels.map((label) => mailboxRecords(folder, label)))
   return new Set(
     records.flat().flatMap((record) => (record.kind === 'ratchetPeer' && record.isPinned ? record.peer : [])),
   )

@@ -43,7 +43,6 @@ export interface SessionMember {
 }
 
 type PlaceKey = 'url' | 'brokerKey' | 'meshId' | 'window' | 'maxAgeSeconds' | 'padding' | 'secrecy' | 'webSocket'
-
 export interface SessionOptions extends Pick<ConnectOptions, PlaceKey> {
   /**
    * The folder of the profile, which must exist. All sessions of the member on this machine use the same folder. It
