@@ -49,6 +49,7 @@ export {
   readPreparedSend,
   signPreparedSend,
 } from './envelope/prepared-send.ts'
+export { isRatcheted } from './envelope/ratchet-magic.ts'
 export {
   checkShardCertificate,
   type EnrolmentFields,

@@ -28,7 +28,9 @@ async function newPeer(options: ConnectOptions): Promise<Peer> {
     await ready()
     const owner = { meshId, peerKey: identity.signing.publicKey }
     const loaded = store ? { store, records: await loadStore(store, owner, formerKeys) } : null
-    return new Peer({ ...options, webSocket }, sodiumCrypto(options), loaded)
+    const peer = new Peer({ ...options, webSocket }, sodiumCrypto(options), loaded)
+    options.secrecy?.(peer, options, loaded?.records)
+    return peer
   } catch (error) {
     await store?.close().catch(() => undefined) // the first error is the one to report
     throw error

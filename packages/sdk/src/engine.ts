@@ -13,7 +13,7 @@ import type { Message } from './inbox/message.ts'
 import { Receiver } from './inbox/receiver.ts'
 import { KeyEpochs } from './keys/key-epochs.ts'
 import { type KeyWaiter, PeerKeys } from './keys/peer-keys.ts'
-import type { GroupMessage, OutgoingMessage } from './outbox/lane.ts'
+import type { GroupMessage, Lane, OutgoingMessage } from './outbox/lane.ts'
 import { Outbox } from './outbox/outbox.ts'
 import { type Orphan, PersistentOutbox } from './outbox/persistent-outbox.ts'
 import {
@@ -75,7 +75,7 @@ const SETTLES_WITH_FRAMES = 16
 export class PeerEngine {
   readonly #effects: PeerEffects
   readonly connection: BrokerConnection
-  private readonly outbox: Outbox
+  readonly outbox: Outbox
   #welcome: FrameOf<'welcome'> | null = null
   private readonly receiver: Receiver
   readonly #keys: PeerKeys
@@ -123,7 +123,7 @@ export class PeerEngine {
       refuse: (peer, error) => this.#refuse(peer, error),
     })
     const { opening, directory } = this.#keys
-    const keyOf = (peer: PeerKey, nowMs: Millis) => directory.find(peer, nowMs)
+    const keyOf = (lane: Lane, nowMs: Millis) => this.#keys.keyFor(lane, nowMs)
     const keptPosts = writer && new PersistentOutbox(writer, options.nowMs)
     const hasLeft = (message: GroupMessage, peer: PeerKey) => this.groups.hasLeft(message, peer)
     const outboxLimits = { window, windowBytes, waitingMax }

@@ -30,6 +30,10 @@ export type HttpRefusalCode =
   | 'log_broken'
   | 'quota_exceeded'
   | 'mesh_quota_exceeded'
+  | 'prekey_forged'
+  | 'prekey_expired'
+  | 'prekey_rolled_back'
+  | 'too_many_prekeys'
 
 /**
  * Codes of the SDK itself, which no broker sends:
@@ -76,6 +80,13 @@ export type HttpRefusalCode =
  * - `session_foreign`: the folder of the session belongs to another member.
  * - `certificate_expired`: the certificate of the session had expired. It was renewed, or the message says why not.
  * - `folder_path_too_long`: the path of the profile's folder is too long for a socket in it.
+ *
+ * Codes of forward secrecy:
+ * - `store_missing`: forward secrecy needs a store.
+ * - `ratchet_required`: this conversation uses ratchets, the directory has no prekeys to begin another one, and the
+ *   message is not sealed without.
+ * - `prekey_outdated`: the peer has changed its box key, but has not published prekeys for it.
+ * - `prekey_forged`, `prekey_rolled_back`, `prekey_expired`: the broker's prekeys of this peer can't be used.
  *
  * Codes of membership:
  * - `member_unproven`: in a mesh with a root, no certificate proves that this key belongs to a member.
@@ -183,6 +194,9 @@ export type SdkCode =
   | 'store_corrupt'
   | 'store_failed'
   | 'websocket_missing'
+  | 'store_missing'
+  | 'ratchet_required'
+  | 'prekey_outdated'
   | 'member_unproven'
   | 'root_missing'
   | 'root_differs'
@@ -229,7 +243,13 @@ export function maybeSent(cause?: SealpostError): SealpostError {
   return new SealpostError('maybe_sent', 'The broker may or may not have stored this message.', { cause })
 }
 
-export function asStoreError(cause: unknown): SealpostError {
-  if (cause instanceof SealpostError) return cause
-  return new SealpostError('store_failed', 'The store no longer accepts writes.', { cause })
+export const asStoreError = (cause: unknown): SealpostError =>
+  asSealpostError(cause, 'store_failed', 'The store no longer accepts writes.')
+
+/** Returns the error of a message that can't be sealed. */
+export const asSealError = (cause: unknown): SealpostError =>
+  asSealpostError(cause, 'key_refused', 'No message can be sealed to the box key of this recipient.')
+
+function asSealpostError(cause: unknown, code: SealpostCode, message: string): SealpostError {
+  return cause instanceof SealpostError ? cause : new SealpostError(code, message, { cause })
 }

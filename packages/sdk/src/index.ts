@@ -1,5 +1,6 @@
 /** Exports the SDK: `connect` returns a `Peer`. */
 export { type BoxKeys, fingerprint, generateIdentity, type Identity, ready, type SigningKeys } from '@sealpost/identity'
+export type { RatchetNews } from '@sealpost/identity/ratchet'
 export type { Availability, Priority, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 export type { EnvelopeId, GroupId, InviteId, MeshId, PeerKey, PoolId } from '@sealpost/std'
 export { connect, openPeer } from './client.ts'

@@ -82,10 +82,15 @@ export interface ConnectOptions {
    * age, because it was never settled.
    */
   readonly maxAgeSeconds?: number
+  /** `forwardSecrecy()` (`@sealpost/sdk/forward`) seals with ratchets, and needs a `store`. Default: seals with box keys. */
+  readonly secrecy?: Secrecy
   readonly onEvent?: (event: PeerEvent) => void
   /** Aborts waiting for the first session. */
   readonly signal?: AbortSignal
 }
+
+/** Changes how a peer seals, before it connects. `records`: those of its store; undefined if it has none. @throws SealpostError */
+export type Secrecy = (peer: Peer, options: ConnectOptions, records: readonly StoreRecord[] | undefined) => void
 
 export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
   /** The time limit from the call to the reply. Default: 30 s. */
@@ -111,7 +116,7 @@ export interface PeerPorts {
   readonly meshId: MeshId
   readonly brokerKey: PeerKey
   readonly signing: SigningKeys
-  readonly crypto: CryptoPort
+  readonly crypto: CryptoPort & OwnKeys
   readonly tell: <T>(happened: (engine: PeerEngine) => T) => T
   readonly ask: RequestBroker
   /** Called with each event, before the application. */

@@ -16,7 +16,16 @@ import type {
   StreamId,
   Transcript,
 } from '@sealpost/identity'
-import type { Availability, ClientFrame, Death, FrameOf, KeyBindingEntry, ServerFrame } from '@sealpost/protocol'
+import type { RatchetNews } from '@sealpost/identity/ratchet'
+import type {
+  Availability,
+  ClientFrame,
+  Death,
+  FrameOf,
+  KeyBindingEntry,
+  Priority,
+  ServerFrame,
+} from '@sealpost/protocol'
 import type { EnvelopeId, GroupId, MeshId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import type { KnownAddresses, ShardRefusal } from './connection/addresses.ts'
 import { type SealpostCode, SealpostError } from './errors.ts'
@@ -34,12 +43,16 @@ export interface CryptoPort {
   isBrokerProof(transcript: Transcript, clientSignature: Uint8Array, proof: Uint8Array): boolean
   checkCertificate: typeof checkShardCertificate
   checkBinding(binding: KeyBindingEntry, expected: { peer: PeerKey; nowMs: Millis }): KeyBindingVerdict
-  /** Seals an envelope. Throws if the recipient's box key is unusable. */
-  seal(draft: EnvelopeDraft): SealedEnvelope
+  /** Seals an envelope, for a lane if it has a priority. Throws if no key can seal it. */
+  seal(draft: EnvelopeDraft, priority?: Priority): SealedEnvelope
+  /** Returns whether keys of this lane were requested, so that `unlock` or `refuse` will follow. */
+  awaitsKeys?(to: Correspondent, priority: Priority): boolean
+  /** Seals outside the outbox: waits for the keys of the lane, and resolves when its ratchet is stored. */
+  sealStored?(draft: EnvelopeDraft, priority: Priority): Promise<SealedEnvelope>
   /**
    * Opens an envelope. Never throws on input from the network. After `does_not_open`, request the sender's newer key.
    */
-  open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): OpenVerdict
+  open(from: Correspondent, arrival: IncomingEnvelope): OpenVerdict
   /** Returns whether this peer lacks this box key and has no newer one. */
   lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
   /** Returns 32 random bytes. */
@@ -48,6 +61,14 @@ export interface CryptoPort {
   newStreamId(): StreamId
   readonly groups: GroupCrypto
   readonly users: UserCrypto
+}
+
+export interface IncomingEnvelope {
+  readonly sender: PeerKey
+  readonly envelopeId: EnvelopeId
+  readonly envelope: Uint8Array
+  /** Absent for ephemeral messages. */
+  readonly priority?: Priority
 }
 
 /** The engine's commands. Each reply contains the number of its dial, so that late ones are recognized. */
@@ -237,6 +258,12 @@ export type PeerEvent =
   | { type: 'group_deleted'; group: GroupId; name: string }
   /** The broker handed out a statement that no owner signed (`null` for an unknown group), or an outdated one. */
   | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
+  /** What happened to the ratchet of a lane to and from this peer; null for the lane of ephemeral messages. */
+  | { type: 'ratchet'; peer: PeerKey; priority: Priority | null; news: RatchetNews }
+  /** The broker has the prekeys of this peer, and this many one-time prekeys. */
+  | { type: 'prekeys_published'; oneTimeLeft: number }
+  /** This peer could not publish its prekeys. It tries again at the next connection. */
+  | { type: 'prekeys_failed'; error: SealpostError }
   /** A user has vouched for a device or removed it, with a signature. */
   | { type: 'device_changed'; user: PeerKey; device: PeerKey; label: string; isVouched: boolean }
   /**

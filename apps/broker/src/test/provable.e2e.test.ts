@@ -12,7 +12,6 @@ import {
   type Identity,
   nameRootForMany,
   readAnyInvite,
-  type SigningKeys,
   signAdmission,
   signEndorsement,
   signEnrolment,

@@ -1,79 +1,14 @@
 /** Tests peers that are killed and resume on their file stores. */
-import { rm } from 'node:fs/promises'
-import { join } from 'node:path'
-import { generateIdentity } from '@sealpost/identity'
-import { writeKeyFile } from '@sealpost/identity/key-file'
 import { decodeClientFrame } from '@sealpost/protocol'
 import { type ConnectOptions, connect } from '@sealpost/sdk'
-import type { PeerKey } from '@sealpost/std'
 import { expect, test } from 'vitest'
+import { Life, writtenPeer } from './peer-life.ts'
 import { until } from './process.ts'
-import { temporaryFolder, World } from './world.ts'
-
-const LIFE = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
+import { World } from './world.ts'
 
 const numbers = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => String(from + i))
 /** More messages than a process can send before it is killed. */
 const MANY = 20_000
-
-/** A line of output: the kind of an event, and its text or number. */
-type Told = Readonly<Record<string, string | number>>
-
-class Life implements AsyncDisposable {
-  private readonly child: Bun.Subprocess<'ignore', 'pipe', 'inherit'>
-  private text = ''
-  private readonly read: Promise<void>
-
-  constructor(...words: string[]) {
-    this.child = Bun.spawn([process.execPath, LIFE, ...words], { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
-    this.read = this.collect()
-  }
-
-  /** Returns the events of one kind so far. */
-  told(kind: string): string[] {
-    const lines = this.text.slice(0, this.text.lastIndexOf('\n') + 1).split('\n')
-    return lines.flatMap((line) => {
-      const told: Told = line === '' ? {} : JSON.parse(line)
-      return kind in told ? [String(told[kind])] : []
-    })
-  }
-
-  countOf(event: string): number {
-    return this.told('event').filter((type) => type === event).length
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.child.kill('SIGKILL')
-    await this.child.exited
-    await this.read
-  }
-
-  private async collect(): Promise<void> {
-    const decoder = new TextDecoder()
-    for await (const bytes of this.child.stdout) this.text += decoder.decode(bytes, { stream: true })
-  }
-}
-
-/** A peer that runs as several processes on one key file and store. */
-interface WrittenPeer extends AsyncDisposable {
-  readonly key: PeerKey
-  readonly files: [string, string]
-}
-
-async function writtenPeer(world: World): Promise<WrittenPeer> {
-  const folder = await temporaryFolder()
-  const identity = generateIdentity()
-  await world.enrol(world.meshId, identity)
-  const { meshId, broker } = world
-  const enrolment = { meshId, authority: broker.authority, brokerKey: broker.key }
-  const keyFile = join(folder, 'peer.json')
-  await writeKeyFile(keyFile, { kind: 'peer', identity, formerBoxKeys: [], enrolment })
-  return {
-    key: identity.signing.publicKey,
-    files: [keyFile, join(folder, 'peer.store')],
-    [Symbol.asyncDispose]: () => rm(folder, { recursive: true }),
-  }
-}
 
 test('messages stored while the broker was down are sent once and in order, even though their sender is killed three times', async () => {
   await using world = await World.open()

@@ -1,6 +1,7 @@
 /** `sealpost peers` lists the mesh's members, and whether their keys match the pinned ones. */
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { Availability, ConsentState, ConsentUpdate, MemberEntry, PeerKey, PresenceEntry } from '@sealpost/sdk'
+import { ratchetedPeersIn } from '@sealpost/sdk/sessions'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
 import { labelOf } from '../messages/incoming-message.ts'
@@ -55,11 +56,13 @@ async function listPeers(
 ): Promise<void> {
   const own = await shell.profile.readOwnKey()
   const standingOf = await standingsOf(shell, members)
+  const ratcheted = await ratchetedPeersIn(shell.profile.folder)
   const present = new Map(online.map((entry) => [entry.peer, entry]))
   const rows = members.map((member) => ({
     ...member,
     known: knownAs(member, contacts, own),
     membership: standingOf(member.peer),
+    sealing: ratcheted.has(member.peer) ? ('ratchet' as const) : ('box key' as const),
     ...presenceOf(present.get(member.peer)),
   }))
   const { output } = shell
@@ -67,12 +70,13 @@ async function listPeers(
     rows.map((row) => ({ ...row, fingerprint: fingerprint(row.peer), verified: row.known === 'verified' })),
     () =>
       output.table(
-        ['NAME', 'ROLE', 'MEMBERSHIP', 'NOW', 'FINGERPRINT', 'KNOWN'],
-        rows.map(({ name, role, peer, known, membership, ...presence }) => [
+        ['NAME', 'ROLE', 'MEMBERSHIP', 'NOW', 'SEALING', 'FINGERPRINT', 'KNOWN'],
+        rows.map(({ name, role, peer, known, membership, sealing, ...presence }) => [
           escapeName(name),
           role,
           shortStanding(membership),
           presenceText(presence),
+          sealing,
           fingerprint(peer),
           known === 'CHANGED' ? output.paint.red(known) : known,
         ]),

@@ -2,7 +2,7 @@
 import type { MemberEntry, PeerKey } from '@sealpost/sdk'
 import { readAttachment } from '@sealpost/sdk/attachments'
 import { peekInbox, type WaitingMessage } from '@sealpost/sdk/peek'
-import { sessionIdentity } from '@sealpost/sdk/sessions'
+import { mailboxRecords, sessionIdentity } from '@sealpost/sdk/sessions'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { SenderNames } from '../members/member-list.ts'
@@ -45,7 +45,8 @@ interface InboxOptions {
 
 async function inbox(shell: Shell, { limit, as }: InboxOptions): Promise<void> {
   const { place, former } = as === undefined ? await memberMailbox(shell) : await sessionMailbox(shell, as)
-  const options = { limit, ...former, signal: shell.signal, patienceMs: HTTP_PATIENCE_MS }
+  const records = await mailboxRecords(shell.profile.folder, as)
+  const options = { records, limit, ...former, signal: shell.signal, patienceMs: HTTP_PATIENCE_MS }
   const { messages, total } = await peekInbox(place, options).catch(explain)
   const contacts = await Contacts.read(shell.profile.contactsFile)
   const senders = messages.map(({ sender }) => sender)

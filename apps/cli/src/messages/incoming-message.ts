@@ -1,7 +1,7 @@
 /** Formats messages for people, for programs (`--json`, `--exec`), and reports the peer's events. */
 import { createHash } from 'node:crypto'
 import { fingerprint } from '@sealpost/identity'
-import type { LostMessage, Message, PeerEvent } from '@sealpost/sdk'
+import type { LostMessage, Message, PeerEvent, RatchetNews } from '@sealpost/sdk'
 import { attachmentOf } from '@sealpost/sdk/attachments'
 import type { PeerKey } from '@sealpost/std'
 import { readableName } from '../members/names.ts'
@@ -204,6 +204,10 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
       return void renameContactKey(event, output, contacts)
     case 'user_tamper':
       return output.warn(`The broker returned a device or a new key that its user did not sign (${event.reason}).`)
+    case 'ratchet':
+      return reportRatchet(event.news, label(event.peer), output)
+    case 'prekeys_failed':
+      return output.warn(`Can't publish keys for forward secrecy: ${event.error.message}`)
     case 'key_changed':
       return output.info(`${label(event.peer)} has a new box key, signed by the pinned key`)
     case 'key_refused':
@@ -214,6 +218,21 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
       return output.warn(`An earlier message to ${label(event.to)} was not sent (${event.error.code}).`)
     default:
       return
+  }
+}
+
+function reportRatchet(news: RatchetNews, peer: string, output: Output): void {
+  switch (news) {
+    case 'ratchet_agreed':
+      return
+    case 'ratchet_last_resort':
+      return output.info(`began forward secrecy with ${peer} without a one-time key, because the broker had none left`)
+    case 'ratchet_reset':
+      return output.warn(
+        `The keys of this profile and of ${peer} differ: one of both was restored from an older copy. Both agree on new keys.`,
+      )
+    case 'ratchet_peer_reset':
+      return output.warn(`${peer} has agreed on new keys, because one of both was restored from an older copy.`)
   }
 }
 

@@ -14,6 +14,7 @@ import {
 } from '@sealpost/sdk'
 import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations'
 import { openFileStore } from '@sealpost/sdk/file-store'
+import { forwardSecrecy } from '@sealpost/sdk/forward'
 import { groupsOf } from '@sealpost/sdk/groups'
 import { exchangeHeads } from '@sealpost/sdk/heads'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
@@ -92,6 +93,7 @@ export async function openMemberConnection(
     const urls = (await shell.profile.readFirstUrl()) ?? url
     const terms = {
       ...{ identity, formerBoxKeys, formerKeys, store, keyEpochs, onEvent, padding: shell.settings.padding() },
+      secrecy: forwardSecrecy(),
       ...(credit !== undefined && { credit }),
       ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     }

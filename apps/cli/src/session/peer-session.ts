@@ -7,6 +7,7 @@ import { basename } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Identity } from '@sealpost/identity'
 import { type Message, type Peer, SealpostError, type Status } from '@sealpost/sdk'
+import { forwardSecrecy } from '@sealpost/sdk/forward'
 import { applyRecoveries } from '@sealpost/sdk/recoveries'
 import {
   forgetSession,
@@ -130,7 +131,8 @@ async function recipientIdentity(session: MemberSession, message: Message): Prom
 export async function sessionPlaceOf({ profile, settings }: Shell) {
   const { url, brokerKey, meshId } = await profile.readMembership()
   const passphrase = await profile.findPassphrase()
-  const connection = { url: (await profile.readFirstUrl()) ?? url, brokerKey, meshId, padding: settings.padding() }
+  const sealing = { padding: settings.padding(), secrecy: forwardSecrecy() }
+  const connection = { url: (await profile.readFirstUrl()) ?? url, brokerKey, meshId, ...sealing }
   const base = { ...connection, folder: profile.folder }
   return passphrase === null ? base : { ...base, passphrase }
 }

@@ -20,7 +20,17 @@ import {
   type PoolId,
   toHex,
 } from '@sealpost/std'
-import { copyBytes, holdsBytes, isUnsigned, readU32, readU64, writeHex, writeU32, writeU64 } from '../byte-fields.ts'
+import {
+  copyBytes,
+  holdsBytes,
+  isUnsigned,
+  readU32,
+  readU64,
+  utf8,
+  writeHex,
+  writeU32,
+  writeU64,
+} from '../byte-fields.ts'
 import { MAC_BYTES, NONCE_BYTES } from './envelope-memory.ts'
 
 /** A sender's stream to one recipient at one priority: 32 random hex digits. */
@@ -207,7 +217,6 @@ const KEYS = Object.keys(CHECKS) as (keyof Note)[]
 /** The maximum size of a note, whose length field has two bytes. */
 const NOTE_BYTES_MAX = 0xffff
 
-const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 interface Said {
@@ -222,7 +231,7 @@ let read = written
 /** Returns the encoding of a note, with its keys in a fixed order. */
 export function encodeNote(note: Note): Uint8Array {
   if (note === written.note) return written.bytes
-  const bytes = encoder.encode(JSON.stringify(note, KEYS))
+  const bytes = utf8(JSON.stringify(note, KEYS))
   assert(bytes.length <= NOTE_BYTES_MAX, 'a note is short')
   written = { note, bytes }
   return bytes

@@ -75,6 +75,8 @@ type Outcome<Value> =
   | { readonly ok: false; readonly code: AgreementRefusal }
 
 const INITIATION_BYTES = 53
+/** Of suite 2. */
+export const INITIATION_BYTES_MAX = INITIATION_BYTES + KEM_CIPHERTEXT_BYTES
 const TIME_MS_MAX = 2 ** 48 - 1
 const INFO = utf8('sealpost-x3dh/1')
 const CONTEXT = context('sealpost-agreement/1')
@@ -237,7 +239,7 @@ function initiationBytes(initiation: Initiation): Uint8Array {
 /** Returns the length of the initiation at the start of `bytes`, or null if its suite is unknown or it is cut off. */
 export function initiationLength(bytes: Uint8Array): number | null {
   if (bytes[0] !== 1 && bytes[0] !== 2) return null
-  const length = INITIATION_BYTES + (bytes[0] === 2 ? KEM_CIPHERTEXT_BYTES : 0)
+  const length = bytes[0] === 2 ? INITIATION_BYTES_MAX : INITIATION_BYTES
   return bytes.length >= length ? length : null
 }
 

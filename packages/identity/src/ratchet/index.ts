@@ -1,5 +1,5 @@
 /** Exports ratchets: forward secrecy between two peers. Await `ready()` of this package first. */
-export type { AgreementRefusal, RatchetScope, RatchetSuite } from './agreement.ts'
+export { type AgreementRefusal, INITIATION_BYTES_MAX, type RatchetScope, type RatchetSuite } from './agreement.ts'
 export {
   type OneTimePrekey,
   type PrekeyBundle,
@@ -19,12 +19,9 @@ export {
   type RatchetRefusal,
 } from './ratchet.ts'
 export { type RatchetCrypto, sodiumRatchetCrypto } from './ratchet-crypto.ts'
-export { isRatcheted, RATCHET_OVERHEAD_BYTES } from './ratchet-header.ts'
+export { RATCHET_OVERHEAD_BYTES } from './ratchet-header.ts'
 export {
-  isDowngrade,
   openRatcheted,
   type RatchetedOpening,
-  type RatchetPin,
-  sealFormOf,
   sealRatcheted,
 } from './ratcheted-envelope.ts'

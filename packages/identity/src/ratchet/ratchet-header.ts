@@ -8,6 +8,7 @@
  */
 import { fromHex, toHex } from '@sealpost/std'
 import { copyBytes, readU32, writeU32 } from '../byte-fields.ts'
+import { isRatcheted, RATCHET_MAGIC } from '../envelope/ratchet-magic.ts'
 import { initiationLength } from './agreement.ts'
 import { MAC_BYTES, NONCE_BYTES, TAG_BYTES } from './ratchet-crypto.ts'
 
@@ -44,7 +45,6 @@ export interface RatchetMessage {
   readonly sealed: Uint8Array
 }
 
-const MAGIC = 0x53505231
 const FLAG_INITIATION = 1
 const FLAG_RESET = 2
 const KEY_AT = 15
@@ -56,7 +56,7 @@ export const RATCHET_OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
 
 export function encodeHeader(header: RatchetHeader, hasInitiation: boolean): Uint8Array {
   const bytes = new Uint8Array(MAC_AT)
-  writeU32(bytes, 0, MAGIC)
+  writeU32(bytes, 0, RATCHET_MAGIC)
   bytes[4] = (hasInitiation ? FLAG_INITIATION : 0) | (header.isReset ? FLAG_RESET : 0)
   bytes.set(fromHex(header.sessionId), 5)
   bytes.set(header.key, KEY_AT)
@@ -68,11 +68,7 @@ export function encodeHeader(header: RatchetHeader, hasInitiation: boolean): Uin
 
 /** Returns null unless the bytes have the form of a ratcheted message. */
 export function readMessage(bytes: Uint8Array): RatchetMessage | null {
-  if (
-    bytes.length < RATCHET_OVERHEAD_BYTES ||
-    readU32(bytes, 0) !== MAGIC ||
-    bytes[4]! > (FLAG_INITIATION | FLAG_RESET)
-  )
+  if (bytes.length < RATCHET_OVERHEAD_BYTES || !isRatcheted(bytes) || bytes[4]! > (FLAG_INITIATION | FLAG_RESET))
     return null
   const hasInitiation = (bytes[4]! & FLAG_INITIATION) !== 0
   const length = hasInitiation ? initiationLength(bytes.subarray(HEADER_BYTES)) : 0
@@ -100,9 +96,4 @@ export function readMessage(bytes: Uint8Array): RatchetMessage | null {
     nonce: bytes.subarray(nonceAt, nonceAt + NONCE_BYTES),
     sealed: bytes.subarray(nonceAt + NONCE_BYTES),
   }
-}
-
-/** Returns whether the bytes claim to be a ratcheted message. A message that is sealed the old way begins at random. */
-export function isRatcheted(bytes: Uint8Array): boolean {
-  return bytes.length >= 4 && readU32(bytes, 0) === MAGIC
 }

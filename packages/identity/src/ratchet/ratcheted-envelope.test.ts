@@ -1,16 +1,8 @@
 import type { EnvelopeId } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
-import { NO_PREV, ready, Sealer, type StreamId, sealEnvelope } from '../index.ts'
+import { NO_PREV, ready, Sealer, type StreamId } from '../index.ts'
 import { bytes, correspondent, flipped, MESH, OTHER_MESH, peerNumber, text } from '../test/fixtures.ts'
-import {
-  isDowngrade,
-  openRatcheted,
-  Prekeys,
-  Ratchet,
-  sealFormOf,
-  sealRatcheted,
-  sodiumRatchetCrypto,
-} from './index.ts'
+import { openRatcheted, Prekeys, Ratchet, sealRatcheted, sodiumRatchetCrypto } from './index.ts'
 
 beforeAll(ready)
 
@@ -55,23 +47,4 @@ test('a ratcheted envelope is refused under another id or mesh, and still opens 
   const { envelope: other } = sealRatcheted(foreign, out, { ...draft, envelopeId: OTHER_ID }, 0)
   expect(openRatcheted(opener, other, moved, 0)).toMatchObject({ ok: false, reason: 'foreign_mesh' })
   expect(openRatcheted(opener, envelope, expected, 0)).toMatchObject({ ok: true })
-})
-
-test('a pinned conversation never falls back', () => {
-  const { out, sealer, draft } = world()
-  const [box, { envelope }] = [sealEnvelope(sealer, draft), sealRatcheted(sealer, out, draft, 0)]
-  const [pinned, fresh] = [{ isPinned: true }, { isPinned: false }]
-  expect([isDowngrade(pinned, box), isDowngrade(pinned, envelope), isDowngrade(fresh, box)]).toEqual([
-    true,
-    false,
-    false,
-  ])
-  const [able, unable] = [
-    { hasStore: true, hasPrekeys: true },
-    { hasStore: false, hasPrekeys: true },
-  ]
-  expect([sealFormOf(fresh, able), sealFormOf(pinned, able)]).toEqual(['ratchet', 'ratchet'])
-  expect([sealFormOf(fresh, unable), sealFormOf(pinned, unable)]).toEqual(['box', 'ratchet_required'])
-  expect(sealFormOf(fresh, { hasStore: true, hasPrekeys: false })).toBe('box')
-  expect(sealFormOf(pinned, { hasStore: true, hasPrekeys: false })).toBe('ratchet')
 })

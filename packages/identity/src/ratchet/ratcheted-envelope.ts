@@ -14,7 +14,6 @@ import {
   type Sealer,
 } from '../envelope/envelope.ts'
 import type { Ratchet, RatchetNews, RatchetParties, RatchetPlace, RatchetRefusal } from './ratchet.ts'
-import { isRatcheted } from './ratchet-header.ts'
 
 /** `place`: pass it to `Ratchet.settle` when the message is settled. */
 export type RatchetedOpening =
@@ -49,27 +48,4 @@ export function openRatcheted(
   const { text, place, news } = opened
   const result = decodeEnvelope(sealer, text, expected)
   return result.ok ? { ...result, place, news } : { ...result, news }
-}
-
-/** What a store knows of a peer. */
-export interface RatchetPin {
-  /** Whether a ratcheted message went in either direction before. */
-  readonly isPinned: boolean
-}
-
-/**
- * Returns how to seal for a peer. `ratchet_required`: the conversation used ratchets before, and does not fall back.
- * `hasPrekeys`: the directory has a statement of the peer. `hasStore`: this side can keep a ratchet.
- */
-export function sealFormOf(
-  pin: RatchetPin,
-  { hasStore, hasPrekeys }: { hasStore: boolean; hasPrekeys: boolean },
-): 'box' | 'ratchet' | 'ratchet_required' {
-  if (hasStore && (hasPrekeys || pin.isPinned)) return 'ratchet'
-  return pin.isPinned ? 'ratchet_required' : 'box'
-}
-
-/** Returns whether a received envelope is sealed without a ratchet although the pair is pinned (`ratchet_downgrade`). */
-export function isDowngrade(pin: RatchetPin, envelope: Uint8Array): boolean {
-  return pin.isPinned && !isRatcheted(envelope)
 }

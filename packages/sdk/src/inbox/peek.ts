@@ -2,15 +2,17 @@
  * Looks at the mail that waits at the broker, without taking it (`@sealpost/sdk/peek`). The deliveries stay in the
  * queue, and their attempts are not counted.
  */
-import { type BoxKeys, type Note, ready } from '@sealpost/identity'
+import { type BoxKeys, isRatcheted, type Note, ready, Sealer } from '@sealpost/identity'
 import { LOOKUP_MAX, type Priority } from '@sealpost/protocol'
 import { type EnvelopeId, fromBase64url, type Millis, type PeerKey } from '@sealpost/std'
+import { openInLane, RatchetLanes } from '../forward/ratchet-lanes.ts'
 import { HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
 import type { KnownKey } from '../keys/key-directory.ts'
-import { sodiumCrypto } from '../keys/sodium-crypto.ts'
+import { type SodiumCryptoOptions, sodiumCrypto } from '../keys/sodium-crypto.ts'
 import { chunksOf } from '../outbox/lane.ts'
 import type { Peer } from '../peer.ts'
 import type { CryptoPort } from '../ports.ts'
+import { type StoreRecord, StoreWriter } from '../stores/store.ts'
 
 export type { HttpOptions, PeerCredentials } from '../http/access.ts'
 
@@ -18,6 +20,8 @@ export interface PeekOptions extends HttpOptions {
   /** Box keys from before a rotation. */
   readonly formerBoxKeys?: readonly BoxKeys[] | undefined
   readonly formerKeys?: readonly PeerKey[] | undefined
+  /** The records of the peer's store, which open ratcheted messages. They are not changed. */
+  readonly records?: readonly StoreRecord[]
   /** The maximum number of messages, at most 100. Default: 100. */
   readonly limit?: number
   readonly signal?: AbortSignal
@@ -81,18 +85,29 @@ export interface WaitingMail {
  */
 export async function peekInbox(place: PeerCredentials, options: PeekOptions = {}): Promise<WaitingMail> {
   await ready()
-  const { limit, signal, formerBoxKeys = [], formerKeys = [], ...http } = options
+  const { limit, signal, formerBoxKeys = [], formerKeys = [], records = [], ...http } = options
   const access = new HttpAccess(place, http)
   try {
     const query = limit === undefined ? '' : `?limit=${limit}`
     const reply = await access.ask({ method: 'GET', path: `/v1/inbox/waiting${query}`, signal })
     const { waiting, total } = reply.json<{ waiting: readonly WaitingJson[]; total: number }>()
-    const crypto = sodiumCrypto({ ...place, formerBoxKeys, formerKeys })
+    const crypto = cryptoOf({ ...place, formerBoxKeys, formerKeys }, records)
     const keys = await keysOf(access, crypto, { peers: new Set(waiting.map(({ sender }) => sender)), signal })
     return { total, messages: waiting.map((item) => messageOf(item, keys.get(item.sender), crypto)) }
   } finally {
     await access.close()
   }
+}
+
+/** Returns operations that also open ratcheted messages, in copies of the stored ratchets. */
+function cryptoOf(options: SodiumCryptoOptions, records: readonly StoreRecord[]): CryptoPort {
+  const { identity, meshId, formerBoxKeys = [] } = options
+  const crypto = sodiumCrypto(options)
+  const lanes = new RatchetLanes(meshId, new StoreWriter(() => undefined), records)
+  const by = { sealer: new Sealer(options), own: identity, ownBoxes: [identity.box, ...formerBoxKeys], lanes }
+  const open: CryptoPort['open'] = (from, arrival) =>
+    isRatcheted(arrival.envelope) ? openInLane(by, from, arrival).opened : crypto.open(from, arrival)
+  return { ...crypto, open }
 }
 
 interface WaitingJson extends Omit<WaitingMessage, 'content'> {
@@ -132,7 +147,7 @@ function messageOf(
   crypto: CryptoPort,
 ): WaitingMessage {
   if (!key || envelope === null) return { ...facts, content: null }
-  const opened = crypto.open(key, { envelope: fromBase64url(envelope), envelopeId: facts.envelopeId })
+  const opened = crypto.open(key, { ...facts, envelope: fromBase64url(envelope) })
   if (!opened.ok) return { ...facts, content: null }
   const text = body === null ? opened.body : crypto.groups.openBody(fromBase64url(body), opened.body)
   const content = text && contentOf(text, { sentAtMs: opened.header.sentAtMs, note: opened.note ?? {} })

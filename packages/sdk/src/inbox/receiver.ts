@@ -157,11 +157,8 @@ export class Receiver implements EnginePart, MessageActions {
   }
 
   receipted(items: FrameOf<'receipts'>['items']): void {
-    const sessionNo = this.#sessionNo
     for (const receipt of this.#receipts.take(items)) this.#ports.effects.emit({ type: 'receipt', ...receipt })
-    this.#whenKept(() => {
-      if (sessionNo === this.#sessionNo) for (const { id } of items) this.#settleSoon(id)
-    })
+    this.#settleUnread(items)
   }
 
   settle(message: Message): void {
@@ -248,7 +245,7 @@ export class Receiver implements EnginePart, MessageActions {
     if (whole === 'asked') return this.#park(delivery)
     if (whole === 'later') return this.#putOff(delivery, { afterMs: RECHECK_MS, nowMs })
     this.#putOffs.release(delivery.sender, delivery.id)
-    if ('flaw' in whole) this.#refuseUnopened(delivery, whole.flaw)
+    if ('flaw' in whole) this.#endUnopened(delivery, whole.flaw)
     else this.#takeOpened(delivery, whole, nowMs)
   }
 
@@ -329,7 +326,9 @@ export class Receiver implements EnginePart, MessageActions {
 
   /** Confirms the end of a message before its settle or reject is stored, so that one write stores both. */
   #ended(message: Message, reason: string | null): void {
-    if (message.note?.confirm) this.#ports.hooks.ended?.(message, reason)
+    const { hooks } = this.#ports
+    hooks.forget?.(message, reason)
+    if (message.note?.confirm) hooks.ended?.(message, reason)
   }
 
   #putOff(delivery: PushedDelivery, until: { afterMs: Millis; nowMs: Millis }): void {
@@ -356,7 +355,9 @@ export class Receiver implements EnginePart, MessageActions {
     this.reject(message, TOO_OLD)
   }
 
-  #refuseUnopened(delivery: PushedDelivery, reason: string): void {
+  /** Settles a message whose key was deleted when it was settled before. Refuses others that don't open. */
+  #endUnopened(delivery: PushedDelivery, reason: string): void {
+    if (reason === 'settled') return this.#settleUnread([delivery])
     const mayBeOthers = delivery.body && delivery.attempt < POOL_ATTEMPTS_MAX && this.#ports.worksForPools()
     if (!mayBeOthers) return this.#rejectTampered(delivery, reason)
     this.#tampered(delivery, reason)
@@ -377,6 +378,13 @@ export class Receiver implements EnginePart, MessageActions {
   #tampered({ sender, envelopeId }: Pick<PushedDelivery, 'sender' | 'envelopeId'>, reason: string): void {
     this.#ports.counters.tampered += 1
     this.#ports.effects.emit({ type: 'tamper', sender, envelopeId, reason })
+  }
+
+  #settleUnread(items: readonly Pick<PushedDelivery, 'id'>[]): void {
+    const sessionNo = this.#sessionNo
+    this.#whenKept(() => {
+      if (sessionNo === this.#sessionNo) for (const { id } of items) this.#settleSoon(id)
+    })
   }
 
   #settleWhenKept(message: Message): void {

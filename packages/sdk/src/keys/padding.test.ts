@@ -18,7 +18,7 @@ function world(padding: boolean) {
   const reader = sodiumCrypto({ identity: bob, meshId })
   const seal = (body: Uint8Array, note: Note | null = null) =>
     sender.seal({ to, envelopeId, stream: null, sentAtMs: 0, note, body }).envelope
-  const open = (envelope: Uint8Array) => reader.open(from, { envelopeId, envelope })
+  const open = (envelope: Uint8Array) => reader.open(from, { sender: from.peerKey, envelopeId, envelope })
   return { sender, to, seal, open, next: generateIdentity().box }
 }
 

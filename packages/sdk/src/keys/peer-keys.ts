@@ -2,11 +2,13 @@
  * Handles the keys of other peers in the engine: the directory, lookups that wait for it, and opening mail with its
  * keys. Pure and synchronous.
  */
+import { isRatcheted } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { OpenVerdict } from '../inbox/message.ts'
-import type { CryptoPort, EnginePart, KeyRefusal, PeerEvent } from '../ports.ts'
+import type { Lane } from '../outbox/lane.ts'
+import type { CryptoPort, EnginePart, IncomingEnvelope, KeyRefusal, PeerEvent } from '../ports.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
 import type { KeyEpochs } from './key-epochs.ts'
 
@@ -16,7 +18,7 @@ export interface KeyWaiter {
 }
 
 export interface PeerKeysPorts {
-  readonly crypto: Pick<CryptoPort, 'checkBinding' | 'open' | 'lacksBoxKey'>
+  readonly crypto: Pick<CryptoPort, 'checkBinding' | 'open' | 'lacksBoxKey' | 'awaitsKeys'>
   readonly epochs: KeyEpochs
   /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
@@ -56,6 +58,12 @@ export class PeerKeys implements EnginePart {
       ownKeyMissing: (boxEpoch) => ports.ownKeyMissing(ownKeyMissing(boxEpoch)),
       unlock: (sender) => ports.unlock(sender),
     })
+  }
+
+  /** Returns the key to seal with in a lane, or null if `unlock` or `refuse` will follow. */
+  keyFor({ recipient, priority }: Pick<Lane, 'recipient' | 'priority'>, nowMs: Millis): KnownKey | null {
+    const key = this.directory.find(recipient, nowMs)
+    return key && this.#ports.crypto.awaitsKeys?.(key, priority) ? null : key
   }
 
   /** Looks up the peer's checked box key, in memory or in the broker's directory. */
@@ -149,12 +157,6 @@ export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
   }
 }
 
-export interface IncomingEnvelope {
-  readonly sender: PeerKey
-  readonly envelopeId: EnvelopeId
-  readonly envelope: Uint8Array
-}
-
 export interface EnvelopeOpenerPorts {
   readonly crypto: Pick<CryptoPort, 'open' | 'lacksBoxKey'>
   readonly keys: KeyDirectory
@@ -235,8 +237,9 @@ export class EnvelopeOpener {
     this.#waiting.clear()
   }
 
-  #unlessOwnKeyMissing({ sender }: IncomingEnvelope, opened: OpenVerdict): OpenVerdict | 'asked' {
-    if (this.#ownKey === 'held') return opened
+  #unlessOwnKeyMissing({ sender, envelope }: IncomingEnvelope, opened: OpenVerdict): OpenVerdict | 'asked' | 'later' {
+    // A process with the store of this peer, and a later attempt with other keys, can open it.
+    if (this.#ownKey === 'held') return isRatcheted(envelope) ? 'later' : opened
     if (this.#ownKey === 'unchecked') this.#ports.keys.ask(this.#ports.self)
     this.#ownKey = 'asked'
     this.#waiting.add(sender)

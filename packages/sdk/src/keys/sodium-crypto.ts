@@ -44,7 +44,7 @@ export function sodiumCrypto({
   padding,
 }: SodiumCryptoOptions): CryptoPort & OwnKeys {
   let paddedMax = padding ? Infinity : 0
-  const padTo = (bytes: number) => Math.max(bytes, Math.min(paddedLength(bytes), paddedMax))
+  const padTo = (bytes: number) => paddedUpTo(bytes, paddedMax)
   let sealer = sealerOf(box, others)
   let current = box
   let beside = others
@@ -97,6 +97,9 @@ export function sodiumCrypto({
     users: sodiumUsers(meshId),
   }
 }
+
+/** Returns the padded length, or `max` if that is less; at least `bytes`. */
+export const paddedUpTo = (bytes: number, max: number): number => Math.max(bytes, Math.min(paddedLength(bytes), max))
 
 /** Shared by all peers of a process, so that the ids of a reopened peer still ascend. */
 const newEnvelopeId = envelopeIds()

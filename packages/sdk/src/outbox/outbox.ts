@@ -12,7 +12,7 @@
 import type { Correspondent } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal } from '@sealpost/protocol'
 import { isHex, type Millis, type PeerKey } from '@sealpost/std'
-import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
+import { asSealError, finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
 import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerCounters } from '../ports.ts'
 import type { StoreRecord } from '../stores/store.ts'
 import {
@@ -42,8 +42,8 @@ export interface OutboxOptions {
 export interface OutboxPorts {
   readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId' | 'newStreamId'>
   readonly random: () => number
-  /** Returns the recipient's key, or null if `unlock` or `refuse` will follow. */
-  readonly keyOf: (recipient: PeerKey, nowMs: Millis) => Correspondent | null
+  /** Returns the key of the lane's recipient, or null if `unlock` or `refuse` will follow. */
+  readonly keyOf: (lane: Lane, nowMs: Millis) => Correspondent | null
   readonly counters: PeerCounters
   /** Returns whether a newer statement of the group is known that does not list this peer. */
   readonly hasLeft: (message: GroupMessage, peer: PeerKey) => boolean
@@ -326,7 +326,7 @@ export class Outbox implements EnginePart {
       if (!lane) return
       lane.isReady = false
       if (lane.pausedUntilMs !== null) continue
-      const to = this.#ports.keyOf(lane.recipient, nowMs)
+      const to = this.#ports.keyOf(lane, nowMs)
       if (!to) continue
       for (let i = 0; i < TURN_MAX && lane.waiting.length > 0 && this.#hasRoom(); i++) this.#admitNext(lane, to, nowMs)
       this.#makeReady(lane)
@@ -344,7 +344,7 @@ export class Outbox implements EnginePart {
     for (const peer of message.members) {
       const lane = this.#lanes.get(peer)?.[PRIORITIES.indexOf(message.terms.priority)]
       if (lane?.waiting.peek()?.message !== message || lane.pausedUntilMs !== null) continue
-      const to = this.#ports.keyOf(peer, nowMs)
+      const to = this.#ports.keyOf(lane, nowMs)
       if (to) this.#admitOne(lane, to, nowMs)
     }
   }
@@ -393,12 +393,12 @@ export class Outbox implements EnginePart {
     try {
       const note = hooks.noting?.(post, envelopeId, stream) ?? post.note ?? null
       const draft = { to, envelopeId, stream, sentAtMs: Math.floor(nowMs), note, body: post.body }
-      const { envelope, headerHash } = crypto.seal(draft)
+      const { envelope, headerHash } = crypto.seal(draft, lane.priority)
       if (envelope.length > this.#limits!.envelopeBytesMax) return refusedBy('envelope_too_large')
       if (stream) lane.advance(headerHash)
       return { post, lane, place: 'sealed', envelopeId, envelope, admittedAtMs: nowMs }
     } catch (cause) {
-      return new SealpostError('key_refused', 'No message can be sealed to the box key of this recipient.', { cause })
+      return asSealError(cause)
     }
   }
 

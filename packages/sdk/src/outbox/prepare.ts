@@ -2,12 +2,13 @@
  * Prepares messages that an application stores in its own transaction. The peer seals and signs the message, and
  * `sealpost.send` in Postgres stores the bytes. A broker sends the message once the transaction has committed.
  */
-import { PREPARED_LIFETIME_MS_MAX, signPreparedSend } from '@sealpost/identity'
-import { BODY_BYTES_MAX, encodeTerms, PRIORITIES } from '@sealpost/protocol'
+import { type EnvelopeDraft, PREPARED_LIFETIME_MS_MAX, type SealedEnvelope, signPreparedSend } from '@sealpost/identity'
+import { BODY_BYTES_MAX, encodeTerms, PRIORITIES, type Priority } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
-import { SealpostError } from '../errors.ts'
+import { asSealError, SealpostError } from '../errors.ts'
 import { bytesOf } from '../inbox/message.ts'
 import { type Peer, portsOf } from '../peer.ts'
+import type { CryptoPort } from '../ports.ts'
 import { postTermsOf, type SendOptions } from './lane.ts'
 
 /** Like `SendOptions`, without `ifOnline`, because the message is sent later. */
@@ -36,7 +37,7 @@ const DAY_SECONDS = PREPARED_LIFETIME_MS_MAX / 1000
  * Seals and signs a message for `select sealpost.send(…)`. Needs no connection if the recipient's key is known. The
  * message has no order relative to messages of `peer.send`. Messages that are prepared for one recipient arrive in the
  * order of the calls of `sealpost.send`, if these run in one transaction or one after another.
- * @throws SealpostError `body_too_large`, `key_refused`, and the errors of `Peer.lookupKey`
+ * @throws SealpostError `body_too_large`, `key_refused`, `ratchet_required`, and the errors of `Peer.lookupKey`
  * @example const { request } = await prepareSend(peer, ben, 'order 7 is paid') // then: select sealpost.send($1)
  */
 export async function prepareSend(
@@ -58,9 +59,8 @@ export async function prepareSend(
   const envelopeId = crypto.newEnvelopeId()
   const preparedAtMs = Date.now()
   const expiresAtMs = preparedAtMs + validSeconds * 1000
-  const { envelope } = sealed(() =>
-    crypto.seal({ to: key, envelopeId, stream: null, sentAtMs: preparedAtMs, note: note ?? null, body: bytes }),
-  )
+  const draft = { to: key, envelopeId, stream: null, sentAtMs: preparedAtMs, note: note ?? null, body: bytes }
+  const { envelope } = await sealed(crypto, draft, priority)
   const request = signPreparedSend(signing, {
     ...{ meshId, sender: self, recipient, envelopeId, preparedAtMs, expiresAtMs, ttlSeconds, envelope },
     priority: PRIORITIES.indexOf(priority),
@@ -72,10 +72,10 @@ export async function prepareSend(
 
 const NO_TERMS = new Uint8Array(0)
 
-function sealed<T>(seal: () => T): T {
+async function sealed(crypto: CryptoPort, draft: EnvelopeDraft, priority: Priority): Promise<SealedEnvelope> {
   try {
-    return seal()
+    return (await crypto.sealStored?.(draft, priority)) ?? crypto.seal(draft)
   } catch (cause) {
-    throw new SealpostError('key_refused', 'No message can be sealed to the box key of this recipient.', { cause })
+    throw asSealError(cause)
   }
 }

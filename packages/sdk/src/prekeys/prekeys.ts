@@ -1,6 +1,6 @@
 /**
  * Publishes and claims prekeys in the broker's directory, with which two peers begin a ratchet
- * (docs/adr/0018-ratchets.md). No peer uses this yet.
+ * (docs/adr/0018-ratchets.md). Peers with `forwardSecrecy` do both by themselves.
  */
 import {
   type OneTimePrekey,

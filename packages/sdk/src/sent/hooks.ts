@@ -9,6 +9,8 @@ import type { PoolSend } from '../pools/pool-sender.ts'
 import type { PeerEvent } from '../ports.ts'
 
 export interface SentHooks extends SealHooks {
+  /** Called in the turn in which a message has ended: it was settled (null), or rejected with a reason. */
+  forget?: (message: Message, reason: string | null) => void
   /** Called in the same turn in which the message is settled (null) or rejected with a reason. */
   ended?: (message: Message, reason: string | null) => void
   /**

@@ -406,6 +406,7 @@ export class SentLog {
 
   /** Returns why a confirmation is not valid. One for a message that the log has forgotten is dropped. */
   #confirmed(message: Message): string | null {
+    if (message.body.length === 0) return null // it only changes the keys of a ratchet
     const said = readConfirmation(message.body)
     if (!said) return 'confirmation_forged'
     const entry = this.#records.find(said.envelopeId)

@@ -3,8 +3,10 @@ import { existsSync } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Identity } from '@sealpost/identity'
-import type { Millis } from '@sealpost/std'
-import { type CertifyOptions, clearSlot, existingKeys, ownCertificate } from './session-keys.ts'
+import type { Millis, PeerKey } from '@sealpost/std'
+import { readStoreRecords } from '../stores/file/file-store.ts'
+import type { StoreRecord } from '../stores/store.ts'
+import { type CertifyOptions, clearSlot, existingKeys, ownCertificate, storeOf } from './session-keys.ts'
 import { folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
 
 /** A session in the folder of a profile. */
@@ -51,6 +53,17 @@ export async function sessionIdentity(
 }
 
 /**
+ * Returns the stored records of the member's mailbox, or of a session's, with which `peekInbox` opens ratcheted messages.
+ * Another process may have the mailbox open. Returns an empty list if the store can't be read.
+ * @example const records = await mailboxRecords('profile', 'builds')
+ */
+export function mailboxRecords(folder: string, label?: string): Promise<readonly StoreRecord[]> {
+  const path =
+    label === undefined ? join(folder, 'messages') : storeOf({ folder: slotFolderOf(folder, folderNameOf(label)) })
+  return readStoreRecords(path).catch(() => [])
+}
+
+/**
  * Deletes the keys and the mail of a session that the member has ended, unless a process uses it. Such a process does
  * this itself.
  * @example await forgetSession('profile', 'laptop-1')
@@ -58,6 +71,19 @@ export async function sessionIdentity(
 export async function forgetSession(folder: string, label: string): Promise<void> {
   const name = folderNameOf(label)
   if (!(await isSlotLocked(folder, name))) await clearSlot({ folder: slotFolderOf(folder, name) })
+}
+
+/**
+ * Returns the peers with whom the member or a session of this profile uses ratchets. Omits a store that can't be read.
+ * @example const isSecret = (await ratchetedPeersIn('profile')).has(ben)
+ */
+export async function ratchetedPeersIn(folder: string): Promise<ReadonlySet<PeerKey>> {
+  const slots = await slotsOf(folder).catch(() => []) // no session was opened yet
+  const labels = [undefined, ...slots.map(({ label }) => label)]
+  const records = await Promise.all(labels.map((label) => mailboxRecords(folder, label)))
+  return new Set(
+    records.flat().flatMap((record) => (record.kind === 'ratchetPeer' && record.isPinned ? record.peer : [])),
+  )
 }
 
 async function lastUseOf(path: string): Promise<Millis> {

@@ -30,7 +30,7 @@ import {
 } from './session-keys.ts'
 import { type CertifiedSlot, type KeyedSlot, openSlot, releaseSlot, slotFolderOf } from './session-slots.ts'
 
-export { forgetSession, type LocalSession, localSessions, sessionIdentity } from './local-sessions.ts'
+export * from './local-sessions.ts'
 export { type SessionLog, type SessionLogOptions, sessionLogs } from './session-logs.ts'
 
 /** The member whose session is opened: a user or a device. */
@@ -42,8 +42,8 @@ export interface SessionMember {
   readonly keyEpochs?: KeyEpochs
 }
 
-export interface SessionOptions
-  extends Pick<ConnectOptions, 'url' | 'brokerKey' | 'meshId' | 'window' | 'maxAgeSeconds' | 'padding' | 'webSocket'> {
+type PlaceKey = 'url' | 'brokerKey' | 'meshId' | 'window' | 'maxAgeSeconds' | 'padding' | 'secrecy' | 'webSocket'
+export interface SessionOptions extends Pick<ConnectOptions, PlaceKey> {
   /**
    * The folder of the profile, which must exist. All sessions of the member on this machine use the same folder. It
    * contains the member's mail (`messages`) and the folders of the sessions.
@@ -170,11 +170,13 @@ async function certifyOptionsOf(options: SessionOptions): Promise<CertifyOptions
   return { ...options, member: await currentMember(options) }
 }
 
-function placeOf({ url, brokerKey, meshId, window, maxAgeSeconds, padding = false, webSocket }: SessionOptions) {
+function placeOf(options: SessionOptions) {
+  const { url, brokerKey, meshId, window, maxAgeSeconds, padding = false, secrecy, webSocket } = options
   return {
     ...{ url, brokerKey, meshId, padding },
     ...(window !== undefined && { window }),
     ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
+    ...(secrecy && { secrecy }),
     ...(webSocket && { webSocket }),
   }
 }

@@ -62,6 +62,7 @@ export type StoreRecord =
   | ProofRecord
   | RecoveriesRecord
   | HeadRecord
+  | SecrecyRecord
 
 /** An idempotency key (`outbox/once.ts`). Only stores of the class `OnceStore` contain such records. */
 export interface SendKeyRecord {
@@ -204,6 +205,46 @@ export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
 /** What proves the members of the mesh (`members/member-proofs.ts`). Only a store of its own contains such records. */
 export type ProofRecord = RootRecord | MemberProofRecord | RevocationRecord | CheckpointRecord
+
+/** What a peer with forward secrecy stores (`forward/ratchet-lanes.ts`). */
+export type SecrecyRecord = LaneRatchetRecord | RatchetPeerRecord | PrekeysRecord
+
+/** The ratchet of a lane. Its bytes are secret. */
+export interface LaneRatchetRecord {
+  readonly kind: 'ratchet'
+  readonly peer: PeerKey
+  readonly lane: number
+  readonly bytes: Uint8Array
+}
+
+/** What is known of a peer with whom this one uses ratchets, or may use them. */
+export interface RatchetPeerRecord {
+  readonly kind: 'ratchetPeer'
+  readonly peer: PeerKey
+  /** Whether a ratcheted message went in either direction, after which this peer seals no other. */
+  readonly isPinned: boolean
+  /** When the peer sealed its first ratcheted message, by its clock; null if none was opened. */
+  readonly sinceMs: Millis | null
+  /** The newest `issuedAtMs` of the peer's prekeys; 0 if none were seen. */
+  readonly issuedAtMs: Millis
+  /** When the directory had no prekeys of the peer; 0 if it had some. */
+  readonly missingAtMs: Millis
+}
+
+/** The prekeys of this peer. The bytes are their secrets. */
+export interface PrekeysRecord {
+  readonly kind: 'prekeys'
+  /** The newest statement, in base64url, and what it contains. */
+  readonly statement: string
+  readonly peerKey: PeerKey
+  readonly boxEpoch: number
+  readonly issuedAtMs: Millis
+  /** When the broker last had this statement; 0 if it was not published. */
+  readonly checkedAtMs: Millis
+  /** When keys of messages that did not arrive were last deleted. */
+  readonly expiredAtMs: Millis
+  readonly bytes: Uint8Array
+}
 
 export interface RootRecord {
   readonly kind: 'root'

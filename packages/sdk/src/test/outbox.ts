@@ -2,7 +2,7 @@
 import type { NackCode, Priority } from '@sealpost/protocol'
 import { assert, type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { Receipt, SendItem } from '../outbox/lane.ts'
+import type { Lane, Receipt, SendItem } from '../outbox/lane.ts'
 import { Outbox, type OutboxOptions } from '../outbox/outbox.ts'
 import { PersistentOutbox } from '../outbox/persistent-outbox.ts'
 import { newCounters } from '../ports.ts'
@@ -26,8 +26,8 @@ export class World {
     this.random = seededRandom(seed).next
     const self = { peerKey: peerKey('a'), meshId: '1'.repeat(32) as MeshId, boxKey: new Uint8Array(32) }
     const crypto = fakeCrypto({ ...self, random: this.random })
-    const keyOf = (peer: PeerKey) =>
-      this.keyless.has(peer) ? null : { peerKey: peer, boxKey: new Uint8Array(32), boxEpoch: 1 }
+    const keyOf = ({ recipient }: Pick<Lane, 'recipient'>) =>
+      this.keyless.has(recipient) ? null : { peerKey: recipient, boxKey: new Uint8Array(32), boxEpoch: 1 }
     const keptPosts = writer && new PersistentOutbox(writer, 0)
     this.outbox = new Outbox(
       {

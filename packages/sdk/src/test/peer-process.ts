@@ -4,6 +4,9 @@
  *     bun peer-process.ts post KEY-FILE STORE RECIPIENT TEXT…
  *     bun peer-process.ts receive KEY-FILE STORE [STUCK-TEXT]
  *
+ * With `--secrecy`, which comes first, the peer has forward secrecy. With `--kill before:N` or `--kill after:N`, which comes
+ * next, the process kills itself before or after it writes the batch N.
+ *
  * `post` posts the texts, ten at a time. `receive` handles messages. If STUCK-TEXT is given, the handler of the message
  * with this text never ends, and settles do not reach the broker.
  */
@@ -12,13 +15,16 @@ import { readKeyFile } from '@sealpost/identity/key-file'
 import { decodeClientFrame } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
 import { openPeer } from '../client.ts'
-import type { ConnectOptions } from '../peer.ts'
+import { forwardSecrecy } from '../forward/forward-secrecy.ts'
+import type { ConnectOptions, Peer } from '../peer.ts'
 import type { PeerEvent } from '../ports.ts'
 import { openFileStore } from '../stores/file/file-store.ts'
 import type { PeerStore, StoreChange } from '../stores/store.ts'
 
 export type Told =
   | { readonly kept: string }
+  /** The broker has stored the message. */
+  | { readonly sent: string }
   | { readonly event: PeerEvent['type'] }
   | { readonly begun: string }
   | { readonly ended: string }
@@ -32,7 +38,10 @@ function tell(told: Told): void {
   writeSync(1, `${JSON.stringify(told)}\n`)
 }
 
-const [mode, keyFile, storeFile, ...words] = process.argv.slice(2) as [string, string, string, ...string[]]
+const args = process.argv.slice(2)
+const isSecret = args[0] === '--secrecy' && args.shift() !== undefined
+const killAt = args[0] === '--kill' ? args.splice(0, 2)[1] : undefined
+const [mode, keyFile, storeFile, ...words] = args as [string, string, string, ...string[]]
 if (mode === 'post') await post(words[0] as PeerKey, words.slice(1))
 else await receive(words[0])
 
@@ -42,7 +51,8 @@ async function place(): Promise<ConnectOptions> {
   const { authority, ...enrolment } = contents.enrolment
   const onEvent = ({ type }: PeerEvent) => tell({ event: type })
   const store = narrated(await openFileStore(storeFile))
-  return { url: `ws://${authority}`, identity: contents.identity, ...enrolment, store, onEvent }
+  const secrecy = isSecret ? { secrecy: forwardSecrecy() } : {}
+  return { url: `ws://${authority}`, identity: contents.identity, ...enrolment, store, onEvent, ...secrecy }
 }
 
 function narrated(store: PeerStore): PeerStore {
@@ -51,7 +61,9 @@ function narrated(store: PeerStore): PeerStore {
     writes += 1
     const write = writes
     tell({ writing: write })
+    if (killAt === `before:${write}`) process.kill(process.pid, 'SIGKILL')
     await store.write(changes)
+    if (killAt === `after:${write}`) process.kill(process.pid, 'SIGKILL')
     tell({ written: write })
   }
   return { load: () => store.load(), write, close: () => store.close() }
@@ -60,7 +72,13 @@ function narrated(store: PeerStore): PeerStore {
 async function post(to: PeerKey, texts: string[]): Promise<void> {
   const peer = await openPeer(await place())
   for (let i = 0; i < texts.length; i += 10)
-    await Promise.all(texts.slice(i, i + 10).map((text) => peer.enqueue(to, text).then(() => tell({ kept: text }))))
+    await Promise.all(texts.slice(i, i + 10).map((text) => postOne(peer, to, text)))
+}
+
+async function postOne(peer: Peer, to: PeerKey, text: string): Promise<void> {
+  const { receipt } = await peer.enqueue(to, text)
+  tell({ kept: text })
+  void receipt.then(() => tell({ sent: text }))
 }
 
 async function receive(stuckText: string | undefined): Promise<void> {
