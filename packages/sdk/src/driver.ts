@@ -9,7 +9,8 @@ import { certificateErrorCode } from './connection/certificate-errors.ts'
 import { PeerEngine, type PeerEngineOptions } from './engine.ts'
 import type { Message } from './inbox/message.ts'
 import type { CryptoPort, PeerEffects, PeerEvent, WebSocketConstructor, WebSocketLike } from './ports.ts'
-import type { PeerStore, StoreChange, StoreRecord } from './stores/store.ts'
+import type { StoreRecord } from './stores/records.ts'
+import type { PeerStore, StoreChange } from './stores/store.ts'
 
 export interface PeerDriverOptions {
   readonly form: ClientForm

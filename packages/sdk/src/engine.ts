@@ -37,7 +37,8 @@ import {
   type ReplyHandler,
 } from './requests/requests.ts'
 import type { SentHooks, StreamMemory } from './sent/hooks.ts'
-import { type EngineStore, type OutboxRecord, StoreWriter, seenStoreOf } from './stores/store.ts'
+import type { OutboxRecord } from './stores/records.ts'
+import { type EngineStore, StoreWriter, seenStoreOf } from './stores/store.ts'
 import { UserStatements } from './users/user-statements.ts'
 
 export type { OpenVerdict } from './inbox/message.ts'

@@ -33,12 +33,5 @@ export type {
 } from './ports.ts'
 export { type Status, validateStatus } from './presence/presence-client.ts'
 export type { ConsentState, ConsentUpdate, MemberEntry } from './requests/requests.ts'
-export type {
-  InboxRecord,
-  KeyEpochRecord,
-  OutboxRecord,
-  OwnerRecord,
-  PeerStore,
-  StoreChange,
-  StoreRecord,
-} from './stores/store.ts'
+export type { InboxRecord, KeyEpochRecord, OutboxRecord, OwnerRecord, StoreRecord } from './stores/records.ts'
+export type { PeerStore, StoreChange } from './stores/store.ts'

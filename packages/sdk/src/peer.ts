@@ -23,7 +23,8 @@ import {
   revoke,
   updateConsent,
 } from './requests/requests.ts'
-import type { PeerStore, StoreRecord } from './stores/store.ts'
+import type { StoreRecord } from './stores/records.ts'
+import type { PeerStore } from './stores/store.ts'
 
 export interface ConnectOptions {
   /**

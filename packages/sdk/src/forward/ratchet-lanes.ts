@@ -8,13 +8,8 @@ import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
 import type { IncomingEnvelope } from '../ports.ts'
-import {
-  type PrekeysRecord,
-  type RatchetPeerRecord,
-  SECRET_PREFIX,
-  type StoreRecord,
-  type StoreWriter,
-} from '../stores/store.ts'
+import type { PrekeysRecord, RatchetPeerRecord, StoreRecord } from '../stores/records.ts'
+import { SECRET_PREFIX, type StoreWriter } from '../stores/store.ts'
 
 export interface RatchetLane {
   readonly peer: PeerKey

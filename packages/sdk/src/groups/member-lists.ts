@@ -3,7 +3,8 @@ import { isGroupEnded, isMemberListName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { asciiName, isChosenName, NAME_RULE, type PeerKey, tidyName, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { SeenStore, StatementRecord } from '../stores/store.ts'
+import type { StatementRecord } from '../stores/records.ts'
+import type { SeenStore } from '../stores/store.ts'
 
 type StatementTamper = 'statement_forged' | 'statement_rolled_back'
 

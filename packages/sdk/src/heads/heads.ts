@@ -22,7 +22,8 @@ import { type Peer, portsOf } from '../peer.ts'
 import { poolStatementsOf } from '../pools/pools.ts'
 import type { PeerEvent, SplitView, StatementView } from '../ports.ts'
 import type { SentHooks, StreamMemory } from '../sent/hooks.ts'
-import { type LaneHeadRecord, type SeenStore, seenStoreOf } from '../stores/store.ts'
+import type { LaneHeadRecord } from '../stores/records.ts'
+import { type SeenStore, seenStoreOf } from '../stores/store.ts'
 
 /** The log of a mesh. `openMemberProofs` returns it as `log`. */
 export interface WitnessedLog {

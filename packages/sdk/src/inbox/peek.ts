@@ -12,7 +12,8 @@ import { type SodiumCryptoOptions, sodiumCrypto } from '../keys/sodium-crypto.ts
 import { chunksOf } from '../outbox/lane.ts'
 import type { Peer } from '../peer.ts'
 import type { CryptoPort } from '../ports.ts'
-import { type StoreRecord, StoreWriter } from '../stores/store.ts'
+import type { StoreRecord } from '../stores/records.ts'
+import { StoreWriter } from '../stores/store.ts'
 
 export type { HttpOptions, PeerCredentials } from '../http/access.ts'
 

@@ -12,7 +12,8 @@ import { BINDING_MS } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { RequestBroker } from '../requests/requests.ts'
-import { loadStore, type PeerStore, type SeenStore, type StoreRecord, WriteBehindStore } from '../stores/store.ts'
+import type { StoreRecord } from '../stores/records.ts'
+import { loadStore, type PeerStore, type SeenStore, WriteBehindStore } from '../stores/store.ts'
 
 const FIRST_EPOCH = 1
 

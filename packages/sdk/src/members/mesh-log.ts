@@ -19,7 +19,7 @@ import { fromBase64url, fromHex, type MeshId, type PeerKey, toBase64url, toHex }
 import { SealpostError } from '../errors.ts'
 import { answerMalformed, bytesOf, type HttpAccess } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
-import type { CheckpointRecord, StoreRecord } from '../stores/store.ts'
+import type { CheckpointRecord, StoreRecord } from '../stores/records.ts'
 
 /** A checkpoint, as evidence: the signature is valid for the pinned key, or for the key that the certificate names. */
 export interface SignedCheckpoint {

@@ -7,7 +7,8 @@ import { type EnvelopeId, type Millis, type PeerKey, withResolvers } from '@seal
 import { SealpostError } from '../errors.ts'
 import { bytesOf } from '../inbox/message.ts'
 import { type Peer, portsOf } from '../peer.ts'
-import type { PeerStore, SendKeyRecord, StoreChange, StoreRecord } from '../stores/store.ts'
+import type { SendKeyRecord, StoreRecord } from '../stores/records.ts'
+import type { PeerStore, StoreChange } from '../stores/store.ts'
 import { postTermsOf, type Receipt, type SendOptions } from './lane.ts'
 
 /** The maximum number of keys, of which the oldest are forgotten. */

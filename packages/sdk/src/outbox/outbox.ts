@@ -14,7 +14,7 @@ import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal } from
 import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { asSealError, finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
 import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerCounters } from '../ports.ts'
-import type { StoreRecord } from '../stores/store.ts'
+import type { StoreRecord } from '../stores/records.ts'
 import {
   Fifo,
   FrameHold,

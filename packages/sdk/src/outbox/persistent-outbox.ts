@@ -8,7 +8,8 @@
 import { concatBytes, TICKET_BYTES } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
+import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord } from '../stores/records.ts'
+import type { StoreWriter } from '../stores/store.ts'
 import type { GroupMessage, OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 
 /** Stores the body of each group message once, while one of its envelopes waits or is owed to a member. */

@@ -1,7 +1,7 @@
 /** Tests how the log groups, finds and forgets its records. */
 import type { EnvelopeId, PeerKey } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { SentRecord } from '../stores/store.ts'
+import type { SentRecord } from '../stores/records.ts'
 import { type NewRecord, SentRecords, sentMessagesIn } from './sent-records.ts'
 
 const peer = (no: number) => no.toString(16).padStart(64, '0') as PeerKey

@@ -1,7 +1,8 @@
 /** Keeps the records of sent messages: finds them by id and by send, stores changes, and forgets the oldest sends. */
 import type { EnvelopeId, Millis } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { SentRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
+import type { SentRecord, StoreRecord } from '../stores/records.ts'
+import type { StoreWriter } from '../stores/store.ts'
 import type { SentMessage, WaitGoal } from './sent-states.ts'
 
 export interface Waiter {

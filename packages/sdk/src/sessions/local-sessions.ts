@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import type { Identity } from '@sealpost/identity'
 import type { Millis, PeerKey } from '@sealpost/std'
 import { readStoreRecords } from '../stores/file/file-store.ts'
-import type { StoreRecord } from '../stores/store.ts'
+import type { StoreRecord } from '../stores/records.ts'
 import { type CertifyOptions, clearSlot, existingKeys, ownCertificate, storeOf } from './session-keys.ts'
 import { folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
 

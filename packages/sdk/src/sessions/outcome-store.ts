@@ -1,6 +1,7 @@
 /** Wraps the store of a peer, so that others learn which outcomes of messages are stored. */
 import { setImmediate } from 'node:timers/promises'
-import type { PeerStore, StoreChange, StoreRecord } from '../stores/store.ts'
+import type { StoreRecord } from '../stores/records.ts'
+import type { PeerStore, StoreChange } from '../stores/store.ts'
 import type { MailClaim } from './distribution.ts'
 
 export class OutcomeStore implements PeerStore {

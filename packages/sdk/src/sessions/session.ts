@@ -6,7 +6,7 @@ import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { PeerKey, PoolId } from '@sealpost/std'
 import { openPeer } from '../client.ts'
 import type { SealpostError } from '../errors.ts'
-import { Dispatcher, type MessageHandler } from '../inbox/dispatcher.ts'
+import type { MessageHandler } from '../inbox/dispatcher.ts'
 import type { Message } from '../inbox/message.ts'
 import type { KeyEpochs } from '../keys/key-epochs.ts'
 import { type ConnectOptions, type Peer, portsOf } from '../peer.ts'
@@ -16,6 +16,7 @@ import { confirmationsOf } from '../sent/confirmations.ts'
 import { sentLogOf } from '../sent/sent-log.ts'
 import { openFileStore } from '../stores/file/file-store.ts'
 import type { PeerStore } from '../stores/store.ts'
+import { Incoming } from './incoming.ts'
 import { type MailboxHostOptions, MEMBER, startMailboxHost } from './mailbox-host.ts'
 import { socketPathOf } from './mailbox-link.ts'
 import { MemberMailbox } from './member-mailbox.ts'
@@ -30,7 +31,14 @@ import {
 } from './session-keys.ts'
 import { type CertifiedSlot, type KeyedSlot, openSlot, releaseSlot, slotFolderOf } from './session-slots.ts'
 
-export * from './local-sessions.ts'
+export {
+  forgetSession,
+  type LocalSession,
+  localSessions,
+  mailboxRecords,
+  ratchetedPeersIn,
+  sessionIdentity,
+} from './local-sessions.ts'
 export { type SessionLog, type SessionLogOptions, sessionLogs } from './session-logs.ts'
 
 /** The member whose session is opened: a user or a device. */
@@ -227,97 +235,12 @@ function hostOptionsOf(options: SessionOptions): MailboxHostOptions {
   }
 }
 
-/** The number of bodies for all sessions that are remembered. The copies of one arrive within seconds. */
-const BODIES_MAX = 256
-
-/** The messages for one session: those to its own key, and those of the member that it is given. */
-class Incoming {
-  readonly #dispatcher: Dispatcher
-  readonly #options: SessionOptions
-  /** The first copy of each body that was sent to all sessions of the member. */
-  readonly #bodies = new Map<string, Message>()
-  /** The session's own copies, by the copy of the member that the session was given first. */
-  readonly #ownCopies = new Map<Message, Message>()
-  #mailbox: MemberMailbox | null = null
-
-  constructor(options: SessionOptions) {
-    this.#options = options
-    this.#dispatcher = new Dispatcher({
-      emit: (event) => options.onEvent?.(event),
-      hold: (message) => options.readWhen !== 'marked' && this.markRead(message),
-    })
-  }
-
-  begin(peer: Peer, mailbox: MemberMailbox): void {
-    this.#mailbox = mailbox
-    peer.onMessage((message) => {
-      message.isUnread = true
-      this.deliver(message)
-      return new Promise(() => undefined) // the lease is extended until the application has settled the message
-    })
-    void peer.closed.then((error) => this.#dispatcher.end(error))
-    mailbox.start()
-  }
-
-  get mailbox(): MemberMailbox {
-    return this.#mailbox!
-  }
-
-  /** Passes a message to the application, unless the application has another copy of its body. */
-  deliver(message: Message): void {
-    const { bodyId } = message
-    const first = bodyId === null ? undefined : this.#bodies.get(bodyId)
-    if (first && first.envelopeId !== message.envelopeId) return this.#copyArrived(message, first)
-    if (bodyId !== null) this.#noteBody(bodyId, message)
-    this.#dispatcher.deliver(message)
-  }
-
-  /** Returns the identity of the mailbox of the member, or of a session whose process is gone. */
-  async identityOf(mailbox: string): Promise<Identity> {
-    const { identity } = await currentMember(this.#options)
-    if (mailbox === MEMBER) return identity
-    const folder = slotFolderOf(this.#options.folder, mailbox)
-    const keys = await existingKeys({ folder }, this.#options)
-    return keys?.identity ?? identity
-  }
-
-  markRead(message: Message): void {
-    message.isUnread = false
-    this.mailbox.markRead(message)
-  }
-
-  use(handler: MessageHandler): () => void {
-    return this.#dispatcher.use(handler)
-  }
-
-  iterate(): AsyncIterator<Message, undefined> {
-    return this.#dispatcher.iterate()
-  }
-
-  /** Call when a message of the member has its outcome. The session's own copy shares it, unless it is withdrawn. */
-  finished(message: Message): void {
-    const copy = this.#ownCopies.get(message)
-    if (!copy) return
-    this.#ownCopies.delete(message)
-    if (message.state !== 'put off') return copy.settle()
-    this.#bodies.delete(copy.bodyId!)
-    this.deliver(copy)
-  }
-
-  /**
-   * Drops a copy of a body that the application has. The session's own copy stays in the queue until the copy of the
-   * member has its outcome, because that one may go to another session.
-   */
-  #copyArrived(copy: Message, first: Message): void {
-    const isFirstOpen = first.state === 'open' && this.mailbox.has(first)
-    if (isFirstOpen && !this.mailbox.has(copy)) this.#ownCopies.set(first, copy)
-    else copy.settle()
-  }
-
-  #noteBody(bodyId: string, message: Message): void {
-    this.#bodies.set(bodyId, message)
-    if (this.#bodies.size > BODIES_MAX) this.#bodies.delete(this.#bodies.keys().next().value!)
-  }
+/** Returns the identity of the mailbox of the member, or of a session whose process is gone. */
+async function identityOf(mailbox: string, options: SessionOptions): Promise<Identity> {
+  const { identity } = await currentMember(options)
+  if (mailbox === MEMBER) return identity
+  const keys = await existingKeys({ folder: slotFolderOf(options.folder, mailbox) }, options)
+  return keys?.identity ?? identity
 }
 
 interface SessionParts {
@@ -391,7 +314,7 @@ export class MemberSession implements AsyncDisposable, AsyncIterable<Message> {
   async identityFor(message: Message): Promise<Identity> {
     const mailbox = this.#incoming.mailbox.mailboxOf(message)
     if (mailbox === null) return this.#slot.keys.identity
-    return this.#incoming.identityOf(mailbox)
+    return identityOf(mailbox, this.#options)
   }
 
   /**

@@ -15,13 +15,8 @@ import {
   toHex,
 } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import {
-  type KnownEntryRecord,
-  type PeerStore,
-  type SpacePinRecord,
-  type StoreRecord,
-  WriteBehindStore,
-} from '../stores/store.ts'
+import type { KnownEntryRecord, SpacePinRecord, StoreRecord } from '../stores/records.ts'
+import { type PeerStore, WriteBehindStore } from '../stores/store.ts'
 import type { EventLine } from './event-stream.ts'
 import type { SpaceKeyRing } from './space-service.ts'
 

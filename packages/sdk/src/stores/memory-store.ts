@@ -1,6 +1,7 @@
 /** Stores records in memory as long as the object exists, for tests and to pass a peer's state to a new `Peer`. */
 import { SealpostError } from '../errors.ts'
-import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
+import type { StoreRecord } from './records.ts'
+import type { PeerStore, StoreChange } from './store.ts'
 
 export class MemoryStore implements PeerStore {
   readonly #records: Map<string, StoreRecord>

@@ -1,6 +1,7 @@
 import type { EnvelopeId, PeerKey } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { type StoreChange, type StoreRecord, StoreWriter } from './store.ts'
+import type { StoreRecord } from './records.ts'
+import { type StoreChange, StoreWriter } from './store.ts'
 
 const record = (rank: number): StoreRecord => ({
   kind: 'loose',

@@ -3,7 +3,8 @@ import type { StreamId } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, GroupId, MeshId, PeerKey } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { openKeyEpochs } from '../keys/key-epochs.ts'
-import { loadStore, type PeerStore, SECRET_PREFIX, type StoreRecord } from '../stores/store.ts'
+import type { StoreRecord } from '../stores/records.ts'
+import { loadStore, type PeerStore, SECRET_PREFIX } from '../stores/store.ts'
 
 export interface StoreWorld {
   /** Opens the store, which is at the same location each time. */

@@ -7,7 +7,8 @@ import { connect, openPeer } from '../client.ts'
 import type { ConnectOptions, Peer } from '../peer.ts'
 import type { PeerEvent, WebSocketConstructor } from '../ports.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
-import type { PeerStore, StoreChange, StoreRecord } from '../stores/store.ts'
+import type { StoreRecord } from '../stores/records.ts'
+import type { PeerStore, StoreChange } from '../stores/store.ts'
 import { TestingBroker } from './broker.ts'
 
 beforeAll(() => ready())

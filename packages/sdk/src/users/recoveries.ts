@@ -19,7 +19,8 @@ import { SealpostError } from '../errors.ts'
 import { answerMalformed, bytesOf, HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
 import { type Peer, portsOf } from '../peer.ts'
-import { loadStore, type PeerStore, type StoreRecord, WriteBehindStore } from '../stores/store.ts'
+import type { StoreRecord } from '../stores/records.ts'
+import { loadStore, type PeerStore, WriteBehindStore } from '../stores/store.ts'
 import {
   type KeyRecovery,
   RecoveryBook,

@@ -10,7 +10,7 @@ import {
 import { type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/std'
 import { pick } from '@sealpost/std/testing'
 import { beforeAll, expect, test } from 'vitest'
-import type { StoreRecord } from '../stores/store.ts'
+import type { StoreRecord } from '../stores/records.ts'
 import { RecoveryBook, type RecoveryEvent, type StatementRow } from './recovery-book.ts'
 
 const MESH = 'a0'.repeat(16) as MeshId

@@ -4,7 +4,7 @@
  */
 import { type HeirStatement, type Recovery, readHeirs, readIdentityRotation, readRecovery } from '@sealpost/identity'
 import { type MeshId, type Millis, type PeerKey, toHex, unicodeName } from '@sealpost/std'
-import type { RecoveriesRecord, StoreRecord } from '../stores/store.ts'
+import type { RecoveriesRecord, StoreRecord } from '../stores/records.ts'
 
 /**
  * `pending`: the former key is in force, and can cancel the recovery. `waiting`: the broker uses the new key, but this peer has not

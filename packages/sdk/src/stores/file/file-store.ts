@@ -2,7 +2,8 @@
  * Implements a store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only the owner can read the file.
  * Messages that wait unsealed, for example before the first session, are stored unencrypted.
  */
-import type { PeerStore, StoreRecord } from '../store.ts'
+import type { StoreRecord } from '../records.ts'
+import type { PeerStore } from '../store.ts'
 import { nodeFiles } from './files.ts'
 import { readStore, StoreJournal } from './journal.ts'
 import { lockStore } from './lock.ts'

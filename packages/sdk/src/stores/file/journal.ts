@@ -11,7 +11,8 @@
  */
 import { crc32 } from 'node:zlib'
 import { SealpostError } from '../../errors.ts'
-import { type PeerStore, SECRET_PREFIX, type StoreChange, type StoreRecord } from '../store.ts'
+import type { StoreRecord } from '../records.ts'
+import { type PeerStore, SECRET_PREFIX, type StoreChange } from '../store.ts'
 import type { AppendFile, FileLayer } from './files.ts'
 import { type EncryptedRecord, keysPathOf, SecretSegments, type Segment, type SegmentUse } from './secret-segments.ts'
 

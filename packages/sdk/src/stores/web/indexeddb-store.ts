@@ -1,6 +1,7 @@
 /** Stores records in the browser's database: `@sealpost/sdk/indexeddb-store`. A Web Lock keeps other tabs out. */
 import { SealpostError } from '../../errors.ts'
-import type { PeerStore, StoreRecord } from '../store.ts'
+import type { StoreRecord } from '../records.ts'
+import type { PeerStore } from '../store.ts'
 
 export interface IndexedDbOptions {
   /** Default: the browser's implementation. */
