@@ -5,7 +5,7 @@ export {
   type SenderKeyRecord,
   type SenderKeyRefusal,
 } from './received-sender-keys.ts'
-export type { SenderKeyPlace, SenderKeyScope } from './sender-key-ticket.ts'
+export { readTicket, type SenderKeyPlace, type SenderKeyScope, type SenderKeyTicket } from './sender-key-ticket.ts'
 export {
   type Distribute,
   SENDER_KEY_MS_MAX,

@@ -42,8 +42,18 @@ export interface FaultPlan extends ProcessChances {
   readonly oneTimeMax: number
 }
 
+export interface WorldShape {
+  readonly peers: number
+  /** The ratchets of two peers. */
+  readonly lanes: number
+  /** A peer publishes fewer one-time prekeys than this at once. */
+  readonly oneTimeMax: number
+  /** The time between two rounds of probes. */
+  readonly roundMs: number
+}
+
 /** Draws the faults of a seed. Each is absent in many seeds, so that none always hides another. */
-function planOf(random: Random, seed: number): FaultPlan {
+function planOf(random: Random, seed: number, shape: WorldShape): FaultPlan {
   const some = (max: number, share = 0.5) => (random.chance(share) ? random.next() * max : 0)
   return {
     isReal: seed % 16 === 0,
@@ -59,7 +69,7 @@ function planOf(random: Random, seed: number): FaultPlan {
     theft: random.chance(0.5) ? 0.05 : 0,
     redrive: some(0.1, 0.3),
     forge: some(0.3, 0.3),
-    oneTimeMax: random.below(4),
+    oneTimeMax: random.below(shape.oneTimeMax),
   }
 }
 
@@ -67,14 +77,6 @@ export interface SimulatedSide<Process> {
   readonly owner: SimulatedOwner
   processes: Process[]
   snapshot: Map<string, Uint8Array> | null
-}
-
-export interface WorldShape {
-  readonly peers: number
-  /** The ratchets of two peers. */
-  readonly lanes: number
-  /** The time between two rounds of probes. */
-  readonly roundMs: number
 }
 
 export abstract class FaultWorld<Process extends RatchetProcess> {
@@ -90,7 +92,7 @@ export abstract class FaultWorld<Process extends RatchetProcess> {
   constructor(seed: number, shape: WorldShape) {
     this.#shape = shape
     this.random = seededRandom(seed)
-    this.plan = planOf(this.random, seed)
+    this.plan = planOf(this.random, seed, shape)
     this.broker = new RatchetBroker((text) => this.oracle.violated(text))
     this.oracle = new RatchetOracle(this.broker)
     const sealedWith = (key: Uint8Array) => this.oracle.sealedWith(key)
@@ -102,8 +104,8 @@ export abstract class FaultWorld<Process extends RatchetProcess> {
   protected abstract processOf(owner: SimulatedOwner): Process
   /** Lets a process send messages of chance. */
   protected abstract send(process: Process, side: SimulatedSide<Process>): void
-  /** Delivers something forged. */
-  protected abstract forge(process: Process): void
+  /** Delivers what an honest broker does not deliver. */
+  protected abstract forge(process: Process, side: SimulatedSide<Process>): void
   /** Sends a message to each other peer, in each way. */
   protected abstract probe(process: Process, text: string): void
   /** Copies everything of a peer that has one process. */
@@ -131,7 +133,7 @@ export abstract class FaultWorld<Process extends RatchetProcess> {
     else if (action < 8) this.#deliverSome(side, process)
     else if (action === 8) process.finish()
     else process.resend()
-    if (random.chance(plan.forge)) this.forge(process)
+    if (random.chance(plan.forge)) this.forge(process, side)
     if (random.chance(0.05)) process.publish(random.below(plan.oneTimeMax + 1), random.chance(0.3))
   }
 

@@ -9,6 +9,7 @@ export interface Posted {
   readonly from: number
   readonly to: number
   readonly lane: number
+  readonly isShared: boolean
   readonly bytes: Uint8Array
   readonly text: string
   /** When the sender stored it, as a count of events. */
@@ -65,8 +66,8 @@ export class RatchetOracle {
     this.violation ??= text
   }
 
-  mark(name: string): void {
-    this.marks.set(name, (this.marks.get(name) ?? 0) + 1)
+  mark(name: string, times = 1): void {
+    this.marks.set(name, (this.marks.get(name) ?? 0) + times)
   }
 
   sealedWith(key: Uint8Array): void {
@@ -80,7 +81,7 @@ export class RatchetOracle {
     return this.#no
   }
 
-  post(post: Pick<Posted, 'envelopeId' | 'from' | 'to' | 'lane' | 'bytes' | 'text'>): void {
+  post(post: Pick<Posted, 'envelopeId' | 'from' | 'to' | 'lane' | 'isShared' | 'bytes' | 'text'>): void {
     this.#no += 1
     this.posted.set(post.envelopeId, { ...post, no: this.#no, isOpened: false, isSettled: false, refusals: [] })
   }

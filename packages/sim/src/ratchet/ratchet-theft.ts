@@ -72,3 +72,8 @@ export function lootOf({ identity: own, meshId, crypto, records, lines }: Simula
   })
   return [...memory, ...disk]
 }
+
+/** Returns a thief of each line, of memory and of the store. */
+export function ratchetThieves(owner: SimulatedOwner, process: RatchetProcess): RatchetThief[] {
+  return lootOf(owner, process).map((loot) => new RatchetThief(loot))
+}

@@ -7,7 +7,7 @@ import { lootOf, RatchetTheft } from './ratchet-theft.ts'
 const LANES = 2
 
 export function runRatchetSeed(seed: number): WorldOutcome {
-  return runWorld(seed, new RatchetWorld(seed, { peers: 2, lanes: LANES, roundMs: 61_000 }))
+  return runWorld(seed, new RatchetWorld(seed, { peers: 2, lanes: LANES, oneTimeMax: 4, roundMs: 61_000 }))
 }
 
 class RatchetWorld extends FaultWorld<RatchetProcess> {
