@@ -4,11 +4,11 @@
  */
 import { assert, fromHex, toHex } from '@sealpost/std'
 import { concatBytes, FieldReader, u16, u32 } from '../byte-fields.ts'
-import { openBody, TICKET_BYTES } from '../envelope/envelope-memory.ts'
 import type { RatchetOpening, RatchetPlace } from '../ratchet/ratchet.ts'
 import { KEY_BYTES } from '../ratchet/ratchet-crypto.ts'
 import { decodeEnded, decodeReceiving, encodeEnded, encodeReceiving, list, map } from '../ratchet/ratchet-record.ts'
 import {
+  addGone,
   deletedKey,
   endChain,
   forgetKey,
@@ -29,14 +29,18 @@ import {
 } from './sender-key-ticket.ts'
 
 /**
- * `malformed`: not a ticket. `does_not_open`: the body is not the one of the ticket. `settled`: the message was opened and
- * settled before; settle it again. `sender_key_unknown`: this side does not have the chain. The sender begins another one
+ * `malformed`: not a ticket under a sender key. `settled`: the message was opened and settled before; settle it again. `sender_key_unknown`: this side does not have the chain. The sender begins another one
  * when it learns of that. `sender_key_gone`: the key of the message was deleted.
  */
-export type SenderKeyRefusal = 'malformed' | 'does_not_open' | 'settled' | 'sender_key_unknown' | 'sender_key_gone'
+export type SenderKeyRefusal = 'malformed' | 'settled' | 'sender_key_unknown' | 'sender_key_gone'
 
 export type SenderKeyOpening =
-  | { readonly ok: true; readonly text: Uint8Array; readonly place: SenderKeyPlace | null }
+  | {
+      readonly ok: true
+      /** The ticket with the key of the body, for `openBody`. */
+      readonly ticket: Uint8Array
+      readonly place: SenderKeyPlace
+    }
   | { readonly ok: false; readonly code: SenderKeyRefusal }
 
 /** What a store batch contains. */
@@ -48,17 +52,12 @@ export interface SenderKeyRecord {
 
 const FORMAT = 1
 
-interface Found {
-  readonly number: number
-  readonly chain: ReceivingChain
-  /** The ratcheted message that contained the key of a chain that was not known. */
-  readonly distribution: RatchetPlace | null
-}
+type OpenRatcheted = (bytes: Uint8Array) => RatchetOpening
 
 /**
  * @example
  * const keys = new ReceivedSenderKeys({ meshId, audience: group, priority: 1 })
- * const opened = keys.open({ ticket, body }, (bytes) => ratchetOf(sender).open(bytes, parties, nowMs), nowMs)
+ * const opened = keys.open(ticket, (bytes) => ratchetOf(sender).open(bytes, parties, nowMs), nowMs)
  * // Later, in the batch of the settlement:
  * keys.settle(place)
  * const { bytes, distributions } = keys.export()
@@ -82,22 +81,16 @@ export class ReceivedSenderKeys {
   }
 
   /**
-   * Opens a message. `ticket` is the body of an envelope that its sender is proven to have sealed. Never throws on input
-   * from the network. The key remains until `settle`, so that the message opens again.
+   * Opens a ticket: the body of an envelope that its sender is proven to have sealed. Never throws on input from the
+   * network. The key remains until `settle`, so that the ticket opens again.
    */
-  open(
-    { ticket: bytes, body }: { ticket: Uint8Array; body: Uint8Array },
-    openRatcheted: (bytes: Uint8Array) => RatchetOpening,
-    nowMs: number,
-  ): SenderKeyOpening {
-    if (bytes.length === TICKET_BYTES) return openUnratcheted(bytes, body)
+  open(bytes: Uint8Array, openRatcheted: OpenRatcheted, nowMs: number): SenderKeyOpening {
     const ticket = readTicket(bytes)
     if (!ticket) return { ok: false, code: 'malformed' }
     const number = this.#numbers.get(ticket.chainId)
-    if (number === undefined) return this.#openFirst(ticket, body, openRatcheted, nowMs)
+    if (number === undefined) return this.#openFirst(ticket, openRatcheted, nowMs)
     const chain = this.#state.receiving.get(number)
-    if (!chain) return { ok: false, code: this.#deleted(number, ticket) }
-    return this.#openIn({ number, chain, distribution: null }, ticket, body, nowMs)
+    return chain ? this.#openIn(number, chain, ticket, nowMs) : { ok: false, code: this.#deleted(number, ticket) }
   }
 
   /** Deletes the key of a message that is settled. Store `export()` in the batch of the settlement. */
@@ -116,40 +109,30 @@ export class ReceivedSenderKeys {
     this.#forgetNumbers()
   }
 
-  #openFirst(
-    ticket: SenderKeyTicket,
-    body: Uint8Array,
-    openRatcheted: (bytes: Uint8Array) => RatchetOpening,
-    nowMs: number,
-  ): SenderKeyOpening {
+  #openFirst(ticket: SenderKeyTicket, openRatcheted: OpenRatcheted, nowMs: number): SenderKeyOpening {
     const opened = ticket.distribution && openRatcheted(ticket.distribution)
     const distribution = opened?.ok ? readDistribution(opened.text, this.#scope) : null
     if (!opened?.ok || !isOf(distribution, ticket)) return { ok: false, code: 'sender_key_unknown' }
     const chain = chainOf(distribution, nowMs)
-    return this.#openIn({ number: this.#lastNumber + 1, chain, distribution: opened.place }, ticket, body, nowMs)
-  }
-
-  #openIn(found: Found, ticket: SenderKeyTicket, body: Uint8Array, nowMs: number): SenderKeyOpening {
-    const { chain } = found
-    const { chainId, number } = ticket
-    const known = chain.keys.get(number)
-    if (!known && (number < chain.next || !chain.key)) return { ok: false, code: this.#deleted(found.number, ticket) }
-    const steps = known ? null : walk(chain.key!, chain.next, number + 1)
-    const text = openBody(body, concatBytes([known?.key ?? steps!.keys.get(number)!, ticket.bodyId]))
-    if (!text) return { ok: false, code: 'does_not_open' }
-    if (found.distribution) this.#learn(chainId, chain, found.distribution)
-    if (steps) takeSteps(this.#state, chain, { ...steps, opened: number }, nowMs)
-    else known!.isOpened = true
-    return { ok: true, text, place: { chainId, number } }
-  }
-
-  #learn(chainId: string, chain: ReceivingChain, distribution: RatchetPlace): void {
     this.#lastNumber += 1
-    this.#numbers.set(chainId, this.#lastNumber)
+    this.#numbers.set(ticket.chainId, this.#lastNumber)
     this.#state.receiving.set(this.#lastNumber, chain)
-    this.#distributions.push(distribution)
+    // Earlier messages are not for this side. Never claim that one was settled.
+    if (chain.next > 0) addGone(this.#state, { chain: this.#lastNumber, from: 0, to: chain.next - 1 })
+    this.#distributions.push(opened.place)
     limitChains(this.#state)
     this.#forgetNumbers()
+    return this.#openIn(this.#lastNumber, chain, ticket, nowMs)
+  }
+
+  #openIn(chainNumber: number, chain: ReceivingChain, ticket: SenderKeyTicket, nowMs: number): SenderKeyOpening {
+    const { chainId, number, bodyId } = ticket
+    const known = chain.keys.get(number)
+    if (!known && (number < chain.next || !chain.key)) return { ok: false, code: this.#deleted(chainNumber, ticket) }
+    if (known) known.isOpened = true
+    else takeSteps(this.#state, chain, { ...walk(chain.key!, chain.next, number + 1), opened: number }, nowMs)
+    const { key } = chain.keys.get(number)!
+    return { ok: true, ticket: concatBytes([key, bodyId]), place: { chainId, number } }
   }
 
   #deleted(chain: number, { number }: SenderKeyPlace): SenderKeyRefusal {
@@ -184,12 +167,6 @@ export class ReceivedSenderKeys {
     assert(fields.isAtEnd, 'a record of sender keys is complete')
     return keys
   }
-}
-
-/** Opens the body with the key in its ticket, which a sender without a ratchet to this side makes. */
-function openUnratcheted(ticket: Uint8Array, body: Uint8Array): SenderKeyOpening {
-  const text = openBody(body, ticket)
-  return text ? { ok: true, text, place: null } : { ok: false, code: 'does_not_open' }
 }
 
 function isOf(

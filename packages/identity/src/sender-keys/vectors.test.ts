@@ -1,7 +1,7 @@
-import { fromHex, toHex } from '@sealpost/std'
+import { fromHex, type PeerKey, toHex } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
 import { sealBodyWith } from '../envelope/envelope-memory.ts'
-import { ready } from '../index.ts'
+import { openBody, ready } from '../index.ts'
 import { bytes, countedRandom, peerNumber, readVector, text } from '../test/fixtures.ts'
 import { SENDER_SCOPE } from '../test/sender-key-member.ts'
 import { ReceivedSenderKeys, SenderKeys } from './index.ts'
@@ -20,19 +20,20 @@ function senderKeyVector() {
       return sealBodyWith(body, key, nonce)
     },
   })
-  const texts = new Map<string, Uint8Array>()
-  const distribute = (to: string, distribution: Uint8Array) => {
+  const texts = new Map<PeerKey, Uint8Array>()
+  const distributeTo = (to: PeerKey) => (distribution: Uint8Array) => {
     texts.set(to, distribution.slice())
     return Uint8Array.of(0xd1)
   }
   const messages = ['one', 'two', 'three'].map((said, i) => {
     const to = i === 0 ? [confirmed] : [confirmed, joined]
-    const { place, body, tickets } = keys.seal(bytes(said), { to, distribute }, 0)
+    const { place, body, ticketFor } = keys.seal(bytes(said), to, 0)
+    const tickets = to.map((peer) => toHex(ticketFor(peer, distributeTo(peer))!))
     keys.confirm(confirmed, place.chainId)
     const { key, nonce } = sealed.at(-1)!
     return {
       ...{ text: said, chainId: place.chainId, number: place.number, messageKey: key, nonce },
-      ...{ body: toHex(body.bytes), bodyId: body.bodyId, tickets: to.map((peer) => toHex(tickets.get(peer)!)) },
+      ...{ body: toHex(body.bytes), bodyId: body.bodyId, tickets },
     }
   })
   return {
@@ -54,8 +55,8 @@ test('the messages of the vectors open with the distributions of the vectors', (
     const place = { sessionId: '', chain: 1, number: 0 }
     const openRatcheted = () => ({ ok: true, text: fromHex(distribution), place, news: [] }) as const
     for (const { tickets, body, text: said } of messages.slice(no)) {
-      const opened = keys.open({ ticket: fromHex(tickets[no]), body: fromHex(body) }, openRatcheted, 0)
-      expect(opened.ok && text(opened.text)).toBe(said)
+      const opened = keys.open(fromHex(tickets[no]), openRatcheted, 0)
+      expect(opened.ok && text(openBody(fromHex(body), opened.ticket))).toBe(said)
     }
   }
 })

@@ -1,5 +1,6 @@
 /** Provides tests with members of a group, each with its ratchets, its sender keys and a store. */
 import type { GroupId, PeerKey } from '@sealpost/std'
+import { openBody } from '../index.ts'
 import { Prekeys, Ratchet, type RatchetOpening, sodiumRatchetCrypto } from '../ratchet/index.ts'
 import { ReceivedSenderKeys, type SenderKeyMessage, type SenderKeyPlace, SenderKeys } from '../sender-keys/index.ts'
 import { bytes, correspondent, MESH, peerNumber, text } from './fixtures.ts'
@@ -14,6 +15,7 @@ const crypto = sodiumRatchetCrypto
 
 export interface SentMessage extends SenderKeyMessage {
   readonly from: PeerKey
+  readonly tickets: ReadonlyMap<PeerKey, Uint8Array>
 }
 
 export class SenderKeyMember {
@@ -40,13 +42,14 @@ export class SenderKeyMember {
     to: readonly SenderKeyMember[],
     { nowMs = 0, without = [] }: { nowMs?: number; without?: readonly SenderKeyMember[] } = {},
   ): SentMessage {
-    const memberOf = new Map(to.map((member) => [member.key, member]))
-    const distribute = (peer: PeerKey, key: Uint8Array) => {
-      const member = memberOf.get(peer)!
-      return without.includes(member) ? null : this.ratchetTo(member, nowMs).seal(key, nowMs)
-    }
-    const message = this.keys.seal(bytes(said), { to: [...memberOf.keys()], distribute }, nowMs)
-    return { ...message, from: this.key }
+    const keys = to.map(({ key }) => key)
+    const message = this.keys.seal(bytes(said), keys, nowMs)
+    const ticketFor = (member: SenderKeyMember) =>
+      message.ticketFor(member.key, (text) =>
+        without.includes(member) ? null : this.ratchetTo(member, nowMs).seal(text, nowMs),
+      )
+    const tickets = new Map(to.map((member) => [member.key, ticketFor(member) ?? message.body.ticket]))
+    return { ...message, from: this.key, tickets }
   }
 
   ratchetTo(other: SenderKeyMember, nowMs: number): Ratchet {
@@ -71,22 +74,22 @@ export class SenderKeyMember {
     return received
   }
 
-  open({ tickets, body, from }: SentMessage, nowMs = 0) {
+  open({ tickets, from }: SentMessage, nowMs = 0) {
     const openRatcheted = (message: Uint8Array): RatchetOpening => {
       const peers = PEERS.filter(({ peerKey }) => peerKey === from)
       const parties = { own: this.own, ownBoxes: [this.own.box], peers, prekeys: this.prekeys }
       return this.#ratchetOf(from).open(message, parties, nowMs)
     }
-    const envelope = { ticket: tickets.get(this.key)!, body: body.bytes }
-    return this.receivedFrom(from).open(envelope, openRatcheted, nowMs)
+    return this.receivedFrom(from).open(tickets.get(this.key)!, openRatcheted, nowMs)
   }
 
   /** Opens and settles. Returns the text or the code. */
   read(message: SentMessage, nowMs = 0): string | null | undefined {
     const opened = this.open(message, nowMs)
     if (!opened.ok) return opened.code
-    if (opened.place) this.settle(message.from, opened.place)
-    return text(opened.text)
+    const body = text(openBody(message.body.bytes, opened.ticket))
+    this.settle(message.from, opened.place)
+    return body
   }
 
   settle(from: PeerKey, place: SenderKeyPlace): void {

@@ -30,7 +30,11 @@ export class SenderKeyThief {
     ratchets: readonly RatchetThief[]
   }) {
     this.#ratchets = loot.ratchets
-    for (const { chain } of loot.sending) if (chain) this.#take(chain.id, chain)
+    for (const { chain } of loot.sending) {
+      if (!chain) continue
+      this.#take(chain.id, chain)
+      for (const { text } of chain.owed.values()) this.#take(chain.id, chainIn(text))
+    }
     for (const { receiving } of loot.received) {
       for (const { id, key, next, keys } of receiving.values()) {
         if (key) this.#take(toHex(id), { key, number: next })
@@ -57,7 +61,7 @@ export class SenderKeyThief {
     for (const thief of distribution ? this.#ratchets : []) {
       const text = thief.read(distribution!)
       if (!text) continue
-      const chain = { key: text.slice(-32), number: readU32(text, text.length - 36) }
+      const chain = chainIn(text)
       this.#take(chainId, chain)
       yield keyAt(chain, number)
     }
@@ -67,6 +71,11 @@ export class SenderKeyThief {
     const known = this.#chains.get(chainId) ?? []
     this.#chains.set(chainId, [...known, { key: key.slice(), number }])
   }
+}
+
+/** Reads the text of a distribution. */
+function chainIn(text: Uint8Array): StolenChain {
+  return { key: text.slice(-32), number: readU32(text, text.length - 36) }
 }
 
 function keyAt({ key, number: from }: StolenChain, number: number): Uint8Array {

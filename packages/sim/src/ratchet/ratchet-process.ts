@@ -69,7 +69,7 @@ export interface SharedMail {
 }
 
 /** A message that is sealed and not stored yet. */
-interface SealedMail {
+export interface SealedMail {
   readonly line: number
   readonly envelopeId: string
   readonly text: string

@@ -3,16 +3,24 @@
  * and the ratchets that distribute its key are one batch, and so are a settlement, the chain without the key, and the
  * ratchet without the key of the distribution.
  */
+import { openBody } from '@sealpost/identity'
 import type { RatchetOpening, RatchetPlace } from '@sealpost/identity/ratchet'
 import {
   ReceivedSenderKeys,
   type SenderCrypto,
+  type SenderKeyMessage,
   type SenderKeyScope,
   SenderKeys,
   sodiumSenderCrypto,
 } from '@sealpost/identity/sender-keys'
-import { assert, type GroupId, type PeerKey } from '@sealpost/std'
-import { type Change, RatchetProcess, type SharedMail, type SimulatedOwner } from '../ratchet/ratchet-process.ts'
+import type { GroupId, PeerKey } from '@sealpost/std'
+import {
+  type Change,
+  RatchetProcess,
+  type SealedMail,
+  type SharedMail,
+  type SimulatedOwner,
+} from '../ratchet/ratchet-process.ts'
 
 const GROUP = 'd0'.repeat(16) as GroupId
 /** Reports with these codes show that a recipient lacks the key of a chain. */
@@ -24,12 +32,20 @@ export interface SharedBytes {
   readonly body: Uint8Array
 }
 
+/** A message to one recipient, before it has a ticket. */
+interface Sent {
+  readonly line: number
+  readonly text: string
+  readonly message: SenderKeyMessage
+}
+
 export class SenderKeyProcess extends RatchetProcess {
   readonly sending: SenderKeys
   readonly #mail: ReceivedMail
   readonly #owner: SimulatedOwner
   /** The chains of messages without a report. */
   readonly #sent = new Map<string, { peer: PeerKey; chainId: string }>()
+  #late: readonly Sent[] = []
 
   constructor(owner: SimulatedOwner) {
     const mail = new ReceivedMail(owner)
@@ -43,27 +59,51 @@ export class SenderKeyProcess extends RatchetProcess {
     this.sending = new SenderKeys(scopeOf(owner), { random: owner.crypto.random, sealBody })
   }
 
+  get hasLate(): boolean {
+    return this.#late.length > 0
+  }
+
   get received(): readonly ReceivedSenderKeys[] {
     return this.#mail.keys
   }
 
-  /** Sends a message to each of these peers. */
-  sendToGroup(members: ReadonlySet<number>, what: string): void {
-    const { lines, newId, nowMs } = this.#owner
+  /** Sends a message to each of these peers. Some of them get it with the next one, like peers whose keys are requested. */
+  sendToGroup(members: ReadonlySet<number>, what: string, lateShare: number): void {
+    const { lines, newId, nowMs, random } = this.#owner
+    this.sendLate()
     const to = [...lines.keys()].filter((line) => members.has(lines[line]!.to))
     for (const line of to) this.prepare(line)
-    const lineOf = new Map(to.map((line) => [lines[line]!.peer.peerKey, line]))
-    const distribute = (peer: PeerKey, key: Uint8Array) => this.seal(lineOf.get(peer)!, key)
     const text = `${newId()} ${what}`
-    const recipients = { to: [...lineOf.keys()], distribute }
-    const { place, body, tickets } = this.sending.seal(new TextEncoder().encode(text), recipients, nowMs())
-    const mail = [...lineOf].map(([peer, line]) => {
-      const envelopeId = newId()
-      this.#sent.set(envelopeId, { peer, chainId: place.chainId })
-      const bytes = joinShared({ ticket: tickets.get(peer)!, body: body.bytes })
-      return { line, envelopeId, text, bytes, isShared: true }
-    })
-    this.post(mail)
+    const peers = to.map((line) => lines[line]!.peer.peerKey)
+    const message = this.sending.seal(new TextEncoder().encode(text), peers, nowMs())
+    const isLate = to.map(() => random.chance(lateShare))
+    this.#late = to.filter((_, i) => isLate[i]).map((line) => ({ line, text, message }))
+    this.#post(to.filter((_, i) => !isLate[i]).map((line) => ({ line, text, message })))
+  }
+
+  sendLate(): void {
+    const late = this.#late
+    this.#late = []
+    this.#post(late)
+  }
+
+  #post(sent: readonly Sent[]): void {
+    const mail = sent.map((of) => this.#mailOf(of))
+    if (mail.length > 0) this.post(mail)
+  }
+
+  #mailOf({ line, text, message }: Sent): SealedMail {
+    const { lines, newId, oracle } = this.#owner
+    const { peerKey: peer } = lines[line]!.peer
+    const { place, body, ticketFor } = message
+    const ticket = ticketFor(peer, (distribution) => this.seal(line, distribution))
+    const envelopeId = newId()
+    if (!ticket) {
+      oracle.mark('a chain ended before a recipient got it')
+      return { line, envelopeId, text, bytes: this.seal(line, new TextEncoder().encode(text)), isShared: false }
+    }
+    this.#sent.set(envelopeId, { peer, chainId: place.chainId })
+    return { line, envelopeId, text, bytes: joinShared({ ticket, body: body.bytes }), isShared: true }
   }
 
   /** Reads what the broker reports of the messages of this process. */
@@ -89,11 +129,12 @@ class ReceivedMail implements SharedMail {
   }
 
   open(line: number, bytes: Uint8Array, openRatcheted: (bytes: Uint8Array) => RatchetOpening) {
-    const opened = this.keys[line]!.open(splitShared(bytes), openRatcheted, this.#owner.nowMs())
+    const { ticket, body } = splitShared(bytes)
+    const opened = this.keys[line]!.open(ticket, openRatcheted, this.#owner.nowMs())
     if (!opened.ok) return opened
-    const { place } = opened
-    assert(place, 'every member has ratchets')
-    return { ...opened, settle: () => this.keys[line]!.settle(place) }
+    const text = openBody(body, opened.ticket)
+    if (!text) return { ok: false, code: 'body_swapped' } as const
+    return { ok: true, text, settle: () => this.keys[line]!.settle(opened.place) } as const
   }
 
   export(line: number): { changes: Change[]; settled: readonly RatchetPlace[] } {

@@ -16,10 +16,10 @@ export function thiefOf(owner: SimulatedOwner, process: SenderKeyProcess): Sende
   return new SenderKeyThief({ sending: [process.sending], received, ratchets: ratchetThieves(owner, process) })
 }
 
-/** A member that was not in the group while the messages from `fromNo` to `toNo` were sealed. */
+/** A member that was not in the group while the messages between these ids were sealed. */
 interface Absence {
-  readonly fromNo: number
-  toNo: number
+  readonly fromId: string
+  toId: string | null
   readonly thieves: SenderKeyThief[]
 }
 
@@ -35,25 +35,26 @@ export class SenderKeyJudge {
   stolen(owner: SimulatedOwner, process: SenderKeyProcess): void {
     const isOwn = ({ from, to, isSettled }: Posted) => isSettled && [from, to].includes(owner.no)
     const settled = this.#shared().filter(isOwn)
-    if (this.#theft || this.#oracle.disturbed.size > 0 || settled.length < SETTLED_MIN) return
+    // The text of a late message is in memory, so the key of its chain may be as well.
+    if (this.#theft || this.#oracle.disturbed.size > 0 || settled.length < SETTLED_MIN || process.hasLate) return
     this.#oracle.mark('theft')
     this.#theft = { thief: thiefOf(owner, process), settled }
   }
 
   /** Begins the absence of a member. The function that it returns ends it. */
-  departed(thief: SenderKeyThief): (later: SenderKeyThief) => void {
-    const absence: Absence = { fromNo: this.#oracle.no, toNo: Number.POSITIVE_INFINITY, thieves: [thief] }
+  departed(fromId: string, thief: SenderKeyThief): (toId: string, later: SenderKeyThief) => void {
+    const absence: Absence = { fromId, toId: null, thieves: [thief] }
     this.#absences.push(absence)
-    return (later) => {
-      absence.toNo = this.#oracle.no
+    return (toId, later) => {
+      absence.toId = toId
       absence.thieves.push(later)
     }
   }
 
   judge(isLastProbe: ((post: Posted) => boolean) | null): void {
     const shared = this.#shared()
-    for (const { fromNo, toNo, thieves } of this.#absences) {
-      const during = shared.filter(({ no }) => no > fromNo && no <= toNo)
+    for (const { fromId, toId, thieves } of this.#absences) {
+      const during = shared.filter(({ text }) => text > fromId && (toId === null || text < toId))
       if (during.some((post) => thieves.some((thief) => reads(thief, post))))
         this.#oracle.violated('departure: a departed member opens a later message')
       this.#oracle.mark(`departure: ${during.length > 0 ? 'messages' : 'nothing'} sent`)

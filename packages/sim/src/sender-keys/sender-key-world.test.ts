@@ -6,11 +6,12 @@ import { senderKeyBugs } from './test/sender-key-bugs.ts'
 
 beforeAll(ready)
 
-const SEEDS = 150
+const SEEDS = 100
 
 /** Events that must happen in some seed; otherwise, the run does not test them. */
 const MARKS = [
   '20 days',
+  'a chain ended before a recipient got it',
   'code: app_rejected',
   'code: sender_key_gone',
   'code: sender_key_unknown',

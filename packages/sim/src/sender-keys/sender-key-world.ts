@@ -9,6 +9,7 @@ import { SenderKeyJudge, thiefOf } from './sender-key-theft.ts'
 
 const PEERS = 3
 const CHANGE_SHARE = 0.1
+const LATE_SHARE = 0.1
 
 export function runSenderKeySeed(seed: number): WorldOutcome {
   const shape = { peers: PEERS, lanes: 1, oneTimeMax: 20, roundMs: SENDER_KEY_MS_MAX + 1_000 }
@@ -28,7 +29,7 @@ class SenderKeyWorld extends FaultWorld<SenderKeyProcess> {
     if (this.random.chance(CHANGE_SHARE)) this.#change(side, process)
     if (this.random.chance(0.5)) process.readReports()
     if (this.#absent.has(side.owner.no)) process.send(this.random.below(PEERS - 1), 'hello')
-    else process.sendToGroup(this.#members(), 'hello all')
+    else process.sendToGroup(this.#members(), 'hello all', LATE_SHARE)
   }
 
   #members(): ReadonlySet<number> {
@@ -44,11 +45,11 @@ class SenderKeyWorld extends FaultWorld<SenderKeyProcess> {
     }
     if (this.#absent.size > 0) return
     this.oracle.mark('departed')
-    const end = this.#judge.departed(thiefOf(owner, process))
+    const end = this.#judge.departed(owner.newId(), thiefOf(owner, process))
     this.#absent.set(owner.no, () => {
       this.oracle.mark('joined')
       this.#absent.delete(owner.no)
-      this.guarded(side, (later) => end(thiefOf(owner, later)))
+      this.guarded(side, (later) => end(owner.newId(), thiefOf(owner, later)))
     })
   }
 
@@ -61,7 +62,7 @@ class SenderKeyWorld extends FaultWorld<SenderKeyProcess> {
   protected override probe(process: SenderKeyProcess, text: string): void {
     for (const join of [...this.#absent.values()]) join()
     process.readReports()
-    process.sendToGroup(this.#members(), text)
+    process.sendToGroup(this.#members(), text, 0)
   }
 
   protected override steal({ owner }: SimulatedSide<SenderKeyProcess>, process: SenderKeyProcess): void {

@@ -18,10 +18,8 @@ const identity: readonly Edit[] = [
   },
   {
     name: 'the key of a chain does not advance',
-    from: 'const { next, out: key } = stepChain(chain.key)\n    const body',
-    to: `const { out: key } = stepChain(chain.key)
-    const next = chain.key.slice()
-    const body`,
+    from: '    wipe(key, chain.key)\n    const { id: chainId, number } = chain\n    chain.key = next\n',
+    to: '    wipe(key)\n    const { id: chainId, number } = chain\n',
     breaks: /^key: a message key sealed twice/,
   },
   {
@@ -32,33 +30,31 @@ const identity: readonly Edit[] = [
   },
   {
     name: 'a distribution names the beginning of its chain',
-    from: '{ chainId: chain.id, number: chain.number, key: chain.key })',
-    to: '{ chainId: chain.id, number: 0, key: chain.key })',
+    from: 'encodeDistribution(this.#scope, { chainId, number, key })',
+    to: 'encodeDistribution(this.#scope, { chainId, number: 0, key })',
     breaks: /^refusal/,
   },
   {
     name: 'each message has a distribution of its own',
-    from: 'const sealed = holders.has(peer) ? null : distribute(peer, distribution)',
-    to: 'const sealed = holders.get(peer) === null ? null : distribute(peer, distribution)',
-    breaks: /^theft/,
+    from: 'if (!holders.has(peer) && !owed.has(peer)) owed.set',
+    to: 'if (holders.get(peer)?.distribution !== null && !owed.has(peer)) owed.set',
+    breaks: /^theft|^false alarm/,
   },
   {
     name: 'only the first message has a distribution',
-    from: '    return distribution ? encodeTicket({ ...place, bodyId, distribution }) : plain\n',
-    to: `    holders.set(peer, null)
-    return distribution ? encodeTicket({ ...place, bodyId, distribution }) : plain
-`,
+    from: '  return encodeTicket({ ...message, distribution: holder.distribution })',
+    to: '  return encodeTicket({ ...message, distribution })',
     breaks: /^false alarm/,
   },
   {
     name: 'a confirmation counts for each chain',
-    from: 'if (this.#chain?.id === chainId && this.#chain.holders.has(peer))',
-    to: 'if (this.#chain?.holders.has(peer))',
+    from: 'this.#chain?.id === chainId && this.#chain.holders.get(peer)',
+    to: 'this.#chain?.holders.get(peer)',
     breaks: /^false alarm/,
   },
   {
     name: 'the distribution of a known chain remains',
-    from: '    this.#distributions.push(distribution)\n',
+    from: '    this.#distributions.push(opened.place)\n',
     to: '',
     breaks: /^theft/,
   },
@@ -70,8 +66,8 @@ const identity: readonly Edit[] = [
   },
   {
     name: 'the key of a group message is deleted when it is opened',
-    from: '    else known!.isOpened = true\n    return { ok: true, text, place: { chainId, number } }',
-    to: '    else known!.isOpened = true\n    chain.keys.delete(number)\n    return { ok: true, text, place: { chainId, number } }',
+    from: '    const { key } = chain.keys.get(number)!\n',
+    to: '    const { key } = chain.keys.get(number)!\n    chain.keys.delete(number)\n',
     breaks: /^silent loss/,
   },
   {
