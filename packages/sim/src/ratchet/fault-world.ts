@@ -29,7 +29,7 @@ const ROUNDS_MAX = 10
 /** The number of rounds without a refusal after which all keys have changed. */
 const HEALTHY_ROUNDS = 4
 
-export interface FaultPlan extends ProcessChances {
+export interface StoreFaults extends ProcessChances {
   readonly isReal: boolean
   readonly reorder: number
   readonly restore: number
@@ -53,7 +53,7 @@ export interface WorldShape {
 }
 
 /** Draws the faults of a seed. Each is absent in many seeds, so that none always hides another. */
-function planOf(random: Random, seed: number, shape: WorldShape): FaultPlan {
+function planOf(random: Random, seed: number, shape: WorldShape): StoreFaults {
   const some = (max: number, share = 0.5) => (random.chance(share) ? random.next() * max : 0)
   return {
     isReal: seed % 16 === 0,
@@ -84,7 +84,7 @@ export abstract class FaultWorld<Process extends RatchetProcess> {
   protected readonly random: Random
   protected readonly broker: RatchetBroker
   protected readonly sides: readonly SimulatedSide<Process>[]
-  protected plan: FaultPlan
+  protected plan: StoreFaults
   readonly #shape: WorldShape
   #nowMs = START_MS
   #lastId = 0
