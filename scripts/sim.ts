@@ -1,12 +1,14 @@
 /**
  * Runs the simulator: `bun scripts/sim.ts --seed 7 --verbose` replays one world. `--seeds 2000` runs many worlds, from
  * a random first seed unless `--from` sets it. Prints the first seed that breaks a promise, and exits with 1.
- * `--ratchets` runs worlds of two peers with ratchets instead, and `--hostile` worlds with a hostile broker.
+ * `--ratchets` runs worlds of two peers with ratchets instead, `--sender-keys` worlds of groups, and `--hostile` worlds
+ * with a hostile broker.
  */
 import { ready } from '@sealpost/identity'
 import { type HostileOutcome, runHostileSeed } from '@sealpost/sdk/testing-hostile'
 import { type RunOutcome, runSeed } from '@sealpost/sim'
 import { runRatchetSeed } from '@sealpost/sim/ratchets'
+import { runSenderKeySeed } from '@sealpost/sim/sender-keys'
 import { Command, InvalidArgumentError } from 'commander'
 
 const SEED_MAX = 2 ** 31
@@ -18,27 +20,32 @@ const program = new Command('sim')
   .option('--seeds <n>', 'the number of seeds', wholeNumber, 500)
   .option('--from <n>', 'the first seed', wholeNumber)
   .option('--ratchets', 'simulate two peers with ratchets, instead of brokers')
+  .option('--sender-keys', 'simulate a group with sender keys, instead of brokers')
   .option('--hostile', 'simulate a hostile broker between peers with the real SDK and cryptography')
   .option('--verbose', 'print the faults and marks of each world')
   .parse()
 
-const options = program.opts<{
-  seed?: number
-  seeds: number
-  from?: number
-  ratchets?: boolean
-  hostile?: boolean
-  verbose?: boolean
-}>()
+interface SimOptions {
+  readonly seed?: number
+  readonly seeds: number
+  readonly from?: number
+  readonly ratchets?: boolean
+  readonly senderKeys?: boolean
+  readonly hostile?: boolean
+  readonly verbose?: boolean
+}
+
+const options = program.opts<SimOptions>()
 const first = options.seed ?? options.from ?? Math.floor(Math.random() * SEED_MAX)
 const count = options.seed === undefined ? options.seeds : 1
 const startedAtMs = performance.now()
 const marks = new Map<string, number>()
 let drainedInMs = 0
 
-if (options.ratchets) {
+if (options.ratchets || options.senderKeys) {
   await ready()
-  runRatchets()
+  if (options.senderKeys) runKeyWorlds('--sender-keys', runSenderKeySeed)
+  else runKeyWorlds('--ratchets', runRatchetSeed)
   process.exit()
 }
 if (options.hostile) {
@@ -58,17 +65,17 @@ console.log(`${count} worlds from seed ${first}, no broken promise; ${Math.round
 console.log(`longest from the last fault to an empty queue: ${Math.round(drainedInMs)} virtual ms`)
 printMarks(marks)
 
-function runRatchets(): void {
+function runKeyWorlds(option: string, run: typeof runRatchetSeed): void {
   for (let seed = first; seed < first + count; seed++) {
-    const { violation, marks: of } = runRatchetSeed(seed)
+    const { violation, marks: of } = run(seed)
     if (violation !== null) {
-      console.error(`seed ${seed}: ${violation}\nreplay it: bun scripts/sim.ts --ratchets --seed ${seed} --verbose`)
+      console.error(`seed ${seed}: ${violation}\nreplay it: bun scripts/sim.ts ${option} --seed ${seed} --verbose`)
       process.exit(1)
     }
     for (const [name, times] of of) marks.set(name, (marks.get(name) ?? 0) + times)
   }
   const seconds = (performance.now() - startedAtMs) / 1000
-  console.log(`${count} worlds of ratchets from seed ${first}, no violation; ${Math.round(count / seconds)} worlds/s`)
+  console.log(`${count} worlds (${option}) from seed ${first}, no violation; ${Math.round(count / seconds)} worlds/s`)
   printMarks(marks)
 }
 

@@ -18,6 +18,7 @@ import {
   endChain,
   forgetKey,
   isGone,
+  limitChains,
   type ReceivingChain,
   tagOf,
   takeSteps,
@@ -27,7 +28,6 @@ import {
 
 /** The seeds of forks that have not arrived, in all offered keys of a session. */
 const SEEDS_MAX = 2_048
-const RECEIVING_MAX = 64
 
 /** Opens a message of the session. Its key is retained until `settleInChains`, because the message may come again. */
 export function openInSession(
@@ -55,7 +55,7 @@ function openProven(crypto: RatchetCrypto, state: RatchetSession, message: Ratch
   const known = state.receiving.get(header.chain)
   if (header.number >= CHAIN_MAX) return refuse('ratchet_reset')
   if (known) {
-    if (!areEqual(known.publicKey, header.key)) return refuse('ratchet_reset')
+    if (!areEqual(known.id, header.key)) return refuse('ratchet_reset')
     return openInChain(crypto, state, known, message, nowMs)
   }
   const closed = state.closed.get(header.chain)
@@ -102,7 +102,7 @@ function openNewChain(crypto: RatchetCrypto, state: RatchetSession, message: Rat
   if (!text) return refuse('ratchet_reset')
   takeFork(offer, header.fork, forks)
   trimSeeds(state)
-  const chain: ReceivingChain = { publicKey: header.key, key: chainKey, next: 0, keys: new Map(), touchedMs: nowMs }
+  const chain: ReceivingChain = { id: header.key, key: chainKey, next: 0, keys: new Map(), touchedMs: nowMs }
   state.receiving.set(header.chain, chain)
   takeSteps(state, chain, { ...steps, opened: header.number }, nowMs)
   chainSeen(state, header, root, nowMs)
@@ -130,7 +130,7 @@ function chainSeen(state: RatchetSession, header: RatchetHeader, root: Uint8Arra
   else close(state, chain - 1, previous, nowMs)
   if (length !== undefined && length !== null) close(state, chain, length, nowMs)
   if (state.unseen.size > FORKS_MAX) forgetUnseen(state, state.unseen.keys().next().value!)
-  if (liveCount(state) > RECEIVING_MAX) endOldest(state)
+  limitChains(state)
   retireOffers(state)
   trimKeys(state)
 }
@@ -211,17 +211,6 @@ export function expireInSession(state: RatchetSession, beforeMs: number): void {
 function forgetUnseen(state: RatchetSession, number: number): void {
   state.unseen.delete(number)
   addGone(state, { chain: number, from: 0, to: CHAIN_MAX - 1 })
-}
-
-function liveCount({ receiving }: RatchetSession): number {
-  let count = 0
-  for (const { key } of receiving.values()) if (key) count += 1
-  return count
-}
-
-function endOldest(state: RatchetSession): void {
-  const live = [...state.receiving].filter(([, { key }]) => key).map(([number]) => number)
-  endChain(state, Math.min(...live), state.receiving.get(Math.min(...live))!)
 }
 
 function refuse(code: RatchetSessionRefusal): { readonly ok: false; readonly code: RatchetSessionRefusal } {

@@ -3,7 +3,7 @@ import { assert, fromHex, toHex } from '@sealpost/std'
 import { concatBytes, type FieldReader, lengthPrefixed, u16, u32, u64, writeU32 } from '../byte-fields.ts'
 import { KEY_BYTES } from './ratchet-crypto.ts'
 import type { OfferedKey, RatchetSession } from './ratchet-session.ts'
-import type { ReceivingChain } from './receiving-chains.ts'
+import type { ReceivingChain, ReceivingChains } from './receiving-chains.ts'
 
 const NOTHING = new Uint8Array(0)
 /** Stands for null where a length is expected. */
@@ -22,12 +22,22 @@ export function encodeSession(state: RatchetSession): Uint8Array {
     u16(STANDINGS.indexOf(state.standing)),
     ...(parent ? [u16(1), u32(parent.chain), parent.publicKey, parent.base, u32(parent.nextFork)] : [u16(0)]),
     ...list(state.offers, encodeOffer),
-    ...list(state.receiving, encodeChain),
+    ...encodeReceiving(state.receiving),
     ...list(state.unseen, ({ length, sinceMs }) => [u32(length ?? UNKNOWN), u64(sinceMs)]),
-    ...[u32(state.closed.size), u32s([...state.closed].flatMap(([chain, { tag, length }]) => [chain, tag, length]))],
-    ...[u32(state.goneBelow), u32(state.gone.length)],
-    u32s(state.gone.flatMap(({ chain, from, to }) => [chain, from, to])),
+    ...encodeEnded(state),
   ])
+}
+
+export function encodeReceiving(receiving: ReceivingChains['receiving']): Uint8Array[] {
+  return list(receiving, encodeChain)
+}
+
+/** Encodes the closed chains, and the messages whose keys were deleted early. */
+export function encodeEnded({ closed, gone, goneBelow }: ReceivingChains): Uint8Array[] {
+  return [
+    ...[u32(closed.size), u32s([...closed].flatMap(([chain, { tag, length }]) => [chain, tag, length]))],
+    ...[u32(goneBelow), u32(gone.length), u32s(gone.flatMap(({ chain, from, to }) => [chain, from, to]))],
+  ]
 }
 
 function u32s(values: readonly number[]): Uint8Array {
@@ -36,7 +46,7 @@ function u32s(values: readonly number[]): Uint8Array {
   return bytes
 }
 
-function list<Value>(values: ReadonlyMap<number, Value>, encode: (value: Value) => Uint8Array[]): Uint8Array[] {
+export function list<Value>(values: ReadonlyMap<number, Value>, encode: (value: Value) => Uint8Array[]): Uint8Array[] {
   return [u32(values.size), ...[...values].flatMap(([number, value]) => [u32(number), ...encode(value)])]
 }
 
@@ -44,8 +54,8 @@ function encodeOffer({ secretKey, base, nextFork, seeds }: OfferedKey): Uint8Arr
   return [secretKey, base, u32(nextFork), ...list(seeds, (seed) => [seed])]
 }
 
-function encodeChain({ publicKey, key, next, keys, touchedMs }: ReceivingChain): Uint8Array[] {
-  const head = [publicKey, lengthPrefixed(key ?? NOTHING), u32(next), u64(touchedMs)]
+function encodeChain({ id, key, next, keys, touchedMs }: ReceivingChain): Uint8Array[] {
+  const head = [id, lengthPrefixed(key ?? NOTHING), u32(next), u64(touchedMs)]
   return [...head, ...list(keys, (known) => [u16(known.isOpened ? 1 : 0), known.key])]
 }
 
@@ -66,30 +76,39 @@ export function decodeSession(fields: FieldReader): RatchetSession {
     ...{ secretKey: key(), base: key(), nextFork: fields.u32() },
     seeds: map(fields, key),
   }))
-  const receiving = map(fields, () => decodeChain(fields))
+  const receiving = decodeReceiving(fields)
   const unseen = map(fields, () => {
     const length = fields.u32()
     return { length: length === UNKNOWN ? null : length, sinceMs: fields.u64() }
   })
+  const seen = { highestParent, isResetHeard, standing, receiving, unseen, ...decodeEnded(fields) }
+  return { ...head, initiation, spent, ...numbers, sending: null, parent, offers, ...seen }
+}
+
+export function decodeReceiving(fields: FieldReader): ReceivingChains['receiving'] {
+  return map(fields, () => decodeChain(fields))
+}
+
+/** Reads what `encodeEnded` wrote. */
+export function decodeEnded(fields: FieldReader): Pick<ReceivingChains, 'closed' | 'gone' | 'goneBelow'> {
   const closed = map(fields, () => ({ tag: fields.u32(), length: fields.u32() }))
   const goneBelow = fields.u32()
   const gone = Array.from({ length: fields.u32() }, () => ({
     ...{ chain: fields.u32(), from: fields.u32(), to: fields.u32() },
   }))
-  const seen = { highestParent, isResetHeard, standing, receiving, unseen, closed, gone, goneBelow }
-  return { ...head, initiation, spent, ...numbers, sending: null, parent, offers, ...seen }
+  return { closed, gone, goneBelow }
 }
 
 function decodeChain(fields: FieldReader): ReceivingChain {
   const key = () => fields.take(KEY_BYTES).slice()
-  const publicKey = key()
+  const id = key()
   const chainKey = optional(fields.prefixed())
   const [next, touchedMs] = [fields.u32(), fields.u64()]
   const keys = map(fields, () => ({ isOpened: fields.u16() === 1, key: key() }))
-  return { publicKey, key: chainKey, next, keys, touchedMs }
+  return { id, key: chainKey, next, keys, touchedMs }
 }
 
-function map<Value>(fields: FieldReader, decode: () => Value): Map<number, Value> {
+export function map<Value>(fields: FieldReader, decode: () => Value): Map<number, Value> {
   const count = fields.u32()
   const values = new Map<number, Value>()
   for (let i = 0; i < count; i++) {

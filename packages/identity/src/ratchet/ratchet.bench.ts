@@ -5,11 +5,11 @@
 import { createPrivateKey, createPublicKey, diffieHellman } from 'node:crypto'
 import { type EnvelopeId, fromHex, type MeshId } from '@sealpost/std'
 import { generateIdentity, openEnvelope, ready, Sealer, type StreamId, sealEnvelope, sealInStream } from '../index.ts'
+import { reportBest } from '../test/report-best.ts'
 import { Prekeys, Ratchet, type RatchetCrypto, sodiumRatchetCrypto } from './index.ts'
 
 const meshId = '01'.repeat(16) as MeshId
 const SCOPE = { meshId, priority: 1 }
-const RUNS = 150
 const BODY = new Uint8Array(400).fill(7)
 
 const PKCS8 = fromHex('302e020100300506032b656e04220420')
@@ -45,30 +45,30 @@ function measureToday(): void {
   const stream = { streamId: 'ab'.repeat(16) as StreamId, seq: 7, prev: new Uint8Array(16) }
   const draft = { to: correspondent(bob), envelopeId, stream, sentAtMs: 1_760_000_000_000, body: BODY.subarray(157) }
   const envelope = sealEnvelope(sealer, draft)
-  report('today: seal', 200, () => sealInStream(sealer, draft))
-  report('today: open', 200, () => openEnvelope(opener, envelope, { from: correspondent(alice), envelopeId }))
+  reportBest('today: seal', 200, () => sealInStream(sealer, draft))
+  reportBest('today: open', 200, () => openEnvelope(opener, envelope, { from: correspondent(alice), envelopeId }))
 }
 
 function measureRatchets(name: string, crypto: RatchetCrypto): void {
   for (const hasKem of [false, true]) {
     const suite = hasKem ? 'suite 2' : 'suite 1'
     const { agree, accept } = peers(crypto, hasKem)
-    report(`${name}: initiate, ${suite}, and seal`, 2, () => agree().seal(BODY, 0))
+    reportBest(`${name}: initiate, ${suite}, and seal`, 2, () => agree().seal(BODY, 0))
     const first = agree().seal(BODY, 0)
-    report(`${name}: accept, ${suite}, and open`, 2, () => accept(new Ratchet(SCOPE, crypto), first))
+    reportBest(`${name}: accept, ${suite}, and open`, 2, () => accept(new Ratchet(SCOPE, crypto), first))
   }
   const { agree, accept } = peers(crypto, false)
   const [out, back] = [agree(), new Ratchet(SCOPE, crypto)]
   accept(back, out.seal(BODY, 0))
   accept(out, back.seal(BODY, 0))
-  report(`${name}: seal, open and settle`, 50, () => accept(back, out.seal(BODY, 0)))
+  reportBest(`${name}: seal, open and settle`, 50, () => accept(back, out.seal(BODY, 0)))
   let nowMs = 0
-  report(`${name}: the same with a step`, 2, () => {
+  reportBest(`${name}: the same with a step`, 2, () => {
     nowMs += 2_000
     accept(back, out.seal(BODY, nowMs))
     accept(out, back.seal(BODY, nowMs))
   })
-  report(`${name}: store`, 50, () => out.export())
+  reportBest(`${name}: store`, 50, () => out.export())
 }
 
 /** Returns two peers. `agree` begins a session; `accept` opens and settles a message. */
@@ -91,15 +91,4 @@ function peers(crypto: RatchetCrypto, hasKem: boolean) {
     ratchet.settle(opened.place)
   }
   return { agree, accept }
-}
-
-/** Prints the best of many short runs, to exclude other load. */
-function report(name: string, rounds: number, step: () => unknown): void {
-  let bestMicros = Number.POSITIVE_INFINITY
-  for (let run = 0; run < RUNS; run++) {
-    const startedAt = performance.now()
-    for (let i = 0; i < rounds; i++) step()
-    bestMicros = Math.min(bestMicros, ((performance.now() - startedAt) * 1000) / rounds)
-  }
-  process.stdout.write(`${name.padEnd(48)} ${bestMicros.toFixed(1)} µs\n`)
 }

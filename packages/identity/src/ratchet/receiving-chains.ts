@@ -10,12 +10,15 @@ import { stepChain, wipe } from './ratchet-crypto.ts'
 export const CHAIN_MAX = 1_024
 /** The number of skipped and retained keys. The oldest skipped ones are deleted first. */
 const KEYS_MAX = 2_048
+/** The chains whose further keys can be derived. */
+const RECEIVING_MAX = 64
 const CLOSED_MAX = 256
 const GONE_MAX = 512
 
 export interface ReceivingChain {
-  readonly publicKey: Uint8Array
-  /** Null once the length of the chain is known and all its keys were derived. */
+  /** The sender's key of a ratchet chain, or the random id of a sender key: 32 bytes. */
+  readonly id: Uint8Array
+  /** Null once no further keys are derived. */
   key: Uint8Array | null
   next: number
   /** The keys of messages that have not arrived (`isOpened` false), or are not settled. */
@@ -25,7 +28,7 @@ export interface ReceivingChain {
 
 export interface ReceivingChains {
   readonly receiving: Map<number, ReceivingChain>
-  /** Chains without keys, with their lengths and the first 4 bytes of the hash of their public keys. */
+  /** Chains without keys, with their lengths and the first 4 bytes of the hash of their ids. */
   readonly closed: Map<number, { readonly tag: number; readonly length: number }>
   /** Messages whose keys were deleted before they arrived or were settled. */
   gone: readonly GoneRange[]
@@ -110,8 +113,14 @@ export function forgetKey(state: ReceivingChains, number: number, chain: Receivi
 export function closeIfEmpty(state: ReceivingChains, number: number, chain: ReceivingChain): void {
   if (chain.key || chain.keys.size > 0) return
   state.receiving.delete(number)
-  state.closed.set(number, { tag: tagOf(chain.publicKey), length: chain.next })
+  state.closed.set(number, { tag: tagOf(chain.id), length: chain.next })
   if (state.closed.size > CLOSED_MAX) state.closed.delete(Math.min(...state.closed.keys()))
+}
+
+/** Ends the oldest chains beyond the limit. */
+export function limitChains(state: ReceivingChains): void {
+  const live = [...state.receiving].filter(([, { key }]) => key).sort(([a], [b]) => a - b)
+  for (const [number, chain] of live.slice(0, -RECEIVING_MAX)) endChain(state, number, chain)
 }
 
 /** Gives up the messages of a chain that have not arrived and have no keys yet. */
@@ -141,6 +150,6 @@ export function isGone({ gone, goneBelow }: ReceivingChains, { chain: number, nu
   return gone.some(({ chain, from, to }) => chain === number && from <= message && message <= to)
 }
 
-export function tagOf(publicKey: Uint8Array): number {
-  return readU32(hash256(publicKey), 0)
+export function tagOf(id: Uint8Array): number {
+  return readU32(hash256(id), 0)
 }

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { fromHex, type GroupId, type MeshId } from '@sealpost/std'
 import { type Correspondent, type Identity, identityFromSeeds } from '../index.ts'
+import { sodium } from '../sodium.ts'
 
 export const MESH = 'a0a1a2a3a4a5a6a7a8a9aaabacadaeaf' as MeshId
 export const OTHER_MESH = 'b0b1b2b3b4b5b6b7b8b9babbbcbdbebf' as MeshId
@@ -22,6 +23,16 @@ export function seeds(vector: { signingSeed: string; boxSeed: string }) {
 
 export function correspondent(identity: Identity): Correspondent {
   return { peerKey: identity.signing.publicKey, boxKey: identity.box.publicKey, boxEpoch: identity.box.epoch }
+}
+
+/** Returns a function whose bytes are the same in every run, for vectors. */
+export function countedRandom(): (length: number) => Uint8Array {
+  let drawn = 0
+  return (length) => {
+    drawn += 1
+    const input = Uint8Array.of(drawn >> 8, drawn)
+    return sodium.crypto_generichash(Math.max(length, 16), input, null).slice(0, length)
+  }
 }
 
 export const SPACE = 'd0d1d2d3d4d5d6d7d8d9dadbdcdddedf' as GroupId

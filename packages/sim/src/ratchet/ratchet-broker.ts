@@ -5,13 +5,16 @@ import { toHex } from '@sealpost/std'
 
 export interface QueuedMessage {
   readonly envelopeId: string
+  readonly from: number
   readonly to: number
   readonly lane: number
+  /** Whether the bytes are of `SharedMail`. */
+  readonly isShared: boolean
   readonly bytes: Uint8Array
   readonly atMs: number
 }
 
-/** The report that a sender gets of a message that left the queue unsettled. */
+/** The report that a sender gets of a message that left the queue. `settled`, or the code of its refusal. */
 export interface SenderReport {
   readonly envelopeId: string
   readonly code: string
@@ -62,13 +65,17 @@ export class RatchetBroker {
   }
 
   settle(message: QueuedMessage): void {
-    this.queue = this.queue.filter(({ envelopeId }) => envelopeId !== message.envelopeId)
+    this.#end(message, 'settled')
   }
 
   reject(message: QueuedMessage, code: string): void {
-    this.settle(message)
+    this.#end(message, code)
     this.deadLetters.push(message)
-    this.reports.push({ envelopeId: message.envelopeId, code })
+  }
+
+  #end({ envelopeId: id }: QueuedMessage, code: string): void {
+    this.queue = this.queue.filter(({ envelopeId }) => envelopeId !== id)
+    this.reports.push({ envelopeId: id, code })
   }
 
   redrive(nowMs: number): number {

@@ -1,15 +1,15 @@
-/** Judges a simulated world of ratchets: nothing is lost silently, no key seals twice, and a thief opens nothing settled. */
+/** Judges a simulated world of ratchets: nothing is lost silently, and no key seals twice. */
 
 import type { RatchetNews } from '@sealpost/identity/ratchet'
-import { RatchetThief } from '@sealpost/identity/testing-ratchet'
 import { toHex } from '@sealpost/std'
 import type { RatchetBroker } from './ratchet-broker.ts'
 
-interface Posted {
+export interface Posted {
   readonly envelopeId: string
   readonly from: number
   readonly to: number
   readonly lane: number
+  readonly isShared: boolean
   readonly bytes: Uint8Array
   readonly text: string
   /** When the sender stored it, as a count of events. */
@@ -19,20 +19,20 @@ interface Posted {
   refusals: string[]
 }
 
-interface Theft {
-  readonly victim: number
-  /** The victim's sessions with their newest chains at that time, by lane. */
-  readonly chains: readonly ReadonlyMap<string, number>[]
-  readonly thieves: readonly RatchetThief[]
-  readonly settled: readonly Posted[]
-  readonly no: number
+/** A lane pair, as `peer` sees it. */
+interface Conversation {
+  readonly peer: number
+  readonly other: number
+  readonly lane: number
 }
 
 /** The length of the id at the start of each text. */
 export const ID_LENGTH = 6
 
 /** Codes that only a restored or copied store explains. */
-const LOST_CODES = ['ratchet_reset', 'prekey_gone']
+const LOST_CODES = ['ratchet_reset', 'prekey_gone', 'sender_key_unknown']
+/** Codes that deleted keys explain as well. */
+const GONE_CODES = ['ratchet_key_gone', 'sender_key_gone']
 
 export class RatchetOracle {
   violation: string | null = null
@@ -49,7 +49,6 @@ export class RatchetOracle {
   /** Peers with two processes on one store, which overwrite what the other one has learned. */
   readonly #twins = new Set<number>()
   readonly #lastResorts = new Set<string>()
-  #theft: Theft | null = null
   #no = 0
 
   constructor(broker: RatchetBroker) {
@@ -67,8 +66,8 @@ export class RatchetOracle {
     this.violation ??= text
   }
 
-  mark(name: string): void {
-    this.marks.set(name, (this.marks.get(name) ?? 0) + 1)
+  mark(name: string, times = 1): void {
+    this.marks.set(name, (this.marks.get(name) ?? 0) + times)
   }
 
   sealedWith(key: Uint8Array): void {
@@ -77,7 +76,12 @@ export class RatchetOracle {
     this.#sealed.add(hex)
   }
 
-  post(post: Pick<Posted, 'envelopeId' | 'from' | 'to' | 'lane' | 'bytes' | 'text'>): void {
+  /** The number of the newest post. */
+  get no(): number {
+    return this.#no
+  }
+
+  post(post: Pick<Posted, 'envelopeId' | 'from' | 'to' | 'lane' | 'isShared' | 'bytes' | 'text'>): void {
     this.#no += 1
     this.posted.set(post.envelopeId, { ...post, no: this.#no, isOpened: false, isSettled: false, refusals: [] })
   }
@@ -115,47 +119,22 @@ export class RatchetOracle {
     post.refusals.push(code)
     if (LOST_CODES.includes(code)) {
       if (this.disturbed.size === 0 && !this.isAged) this.violated(`false alarm: ${code} although no store was touched`)
-    } else if (code === 'ratchet_key_gone') {
-      if (!this.isAged && this.disturbed.size === 0) this.violated('false alarm: ratchet_key_gone')
+    } else if (GONE_CODES.includes(code)) {
+      if (!this.isAged && this.disturbed.size === 0) this.violated(`false alarm: ${code}`)
     } else if (code !== 'app_rejected') this.violated(`refusal: ${code}`)
   }
 
-  news(peer: number, lane: number, sessionId: string | null, news: readonly RatchetNews[]): void {
+  news({ peer, other, lane }: Conversation, sessionId: string | null, news: readonly RatchetNews[]): void {
     for (const name of news) this.mark(`news: ${name}`)
-    if (news.includes('ratchet_reset')) this.#detectedReset(peer, lane)
-    if (news.includes('ratchet_peer_reset')) this.#owedResets.delete(`${1 - peer} ${lane}`)
+    if (news.includes('ratchet_reset') && !this.#twins.has(peer)) this.#owedResets.add(`${peer} ${other} ${lane}`)
+    if (news.includes('ratchet_peer_reset')) this.#owedResets.delete(`${other} ${peer} ${lane}`)
     if (news.includes('ratchet_last_resort') && sessionId) this.#lastResorts.add(sessionId)
-  }
-
-  #detectedReset(peer: number, lane: number): void {
-    if (!this.#twins.has(peer)) this.#owedResets.add(`${peer} ${lane}`)
-  }
-
-  /** `loot`: what memory and store contain, by lane. */
-  stolen(victim: number, loot: readonly ConstructorParameters<typeof RatchetThief>[0][], lanes: number): void {
-    if (this.#theft || this.disturbed.size > 0) return
-    this.mark('theft')
-    const chains = loot
-      .slice(0, lanes)
-      .map(({ ratchet }) => new Map([...ratchet.sessions].map(([id, { lastChain }]) => [id, lastChain])))
-    const settled = [...this.posted.values()].filter(({ isSettled }) => isSettled)
-    this.#theft = { victim, chains, thieves: loot.map((of) => new RatchetThief(of)), settled, no: this.#no }
-  }
-
-  /** After a theft and several round trips, both sides must use keys that the thief does not have. */
-  judgeHealing(isLast: (post: Posted) => boolean): void {
-    const theft = this.#theft
-    if (!theft) return
-    const isStolen = (post: Posted) => isLast(post) && post.no > theft.no && !isHealed(post, theft)
-    if ([...this.posted.values()].some(isStolen)) this.violated('theft: round trips do not heal')
-    else this.mark('theft: healed')
   }
 
   /** Judges the world once nothing is under way. */
   end(): void {
     for (const post of this.posted.values()) this.#judge(post)
     if (this.#owedResets.size > 0) this.violated('report: a peer did not learn of a reset')
-    if (this.#theft) this.#judgeTheft(this.#theft)
   }
 
   #judge({ envelopeId, from, isOpened, refusals }: Posted): void {
@@ -167,29 +146,10 @@ export class RatchetOracle {
     if (!isReported) this.violated(`silent loss: the sender of ${envelopeId} got no report`)
   }
 
-  #judgeTheft(theft: Theft): void {
-    const read = ({ bytes }: Posted) => theft.thieves.some((thief) => thief.read(bytes))
-    for (const post of theft.settled)
-      if (!this.#isOfLastResort(post) && read(post)) this.violated('theft: opened a message that was settled before')
-    for (const post of this.posted.values()) {
-      if (post.no <= theft.no || this.#isOfLastResort(post)) continue
-      const isSafe = isHealed(post, theft)
-      if (isSafe && read(post)) this.violated('theft: opened a message after a round trip')
-      this.mark(isSafe ? 'theft: a later message is safe' : 'theft: a later message is not safe yet')
-    }
-  }
-
-  #isOfLastResort({ bytes }: Posted): boolean {
-    return this.#lastResorts.has(sessionIdOf(bytes))
+  /** Returns whether the session of a ratcheted message began without a one-time prekey. */
+  isOfLastResort(ratcheted: Uint8Array): boolean {
+    return this.#lastResorts.has(sessionIdOf(ratcheted))
   }
 }
 
 export const sessionIdOf = (bytes: Uint8Array): string => toHex(bytes.subarray(5, 15))
-
-/** Returns whether the victim began the chain, or the parent, of the message after the theft. */
-function isHealed({ bytes, from, lane }: Posted, { victim, chains }: Theft): boolean {
-  const last = chains[lane]!.get(sessionIdOf(bytes))
-  const view = new DataView(bytes.buffer, bytes.byteOffset)
-  const own = view.getUint32(from === victim ? 47 : 51)
-  return last === undefined ? from === victim || own > 0 : own > last
-}

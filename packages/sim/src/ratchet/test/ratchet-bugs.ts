@@ -122,8 +122,8 @@ const identity: readonly Edit[] = [
   },
   {
     name: 'a restored sender is not detected',
-    from: "if (!areEqual(known.publicKey, header.key)) return refuse('ratchet_reset')",
-    to: "if (!areEqual(known.publicKey, header.key)) return refuse('settled')",
+    from: "if (!areEqual(known.id, header.key)) return refuse('ratchet_reset')",
+    to: "if (!areEqual(known.id, header.key)) return refuse('settled')",
     breaks: /^silent loss/,
   },
   {
@@ -137,21 +137,22 @@ const identity: readonly Edit[] = [
 const sim: readonly Edit[] = [
   {
     name: 'a message is stored without its ratchet',
-    from: 'Uint8Array.of(lane, ...bytes)], ...this.#stateOf(lane)]',
-    to: 'Uint8Array.of(lane, ...bytes)]]',
+    from: '      ...this.#stateOf(line),\n    ])',
+    to: '    ])',
     breaks: /^false alarm/,
   },
   {
     name: 'a settlement is stored without its ratchet',
-    from: 'this.#write([mark, ...this.#stateOf(message.lane)],',
+    from: 'this.#write([mark, ...this.#stateAfter(message)],',
     to: 'this.#write([mark],',
     breaks: /^opened again|^theft|^false alarm/,
   },
   {
     name: 'the ratchet of a message is stored after it is sent',
-    from: 'const bytes = ratchet.seal(utf8.encode(text), nowMs())\n',
-    to: `const bytes = ratchet.seal(utf8.encode(text), nowMs())
-    this.#owner.broker.send({ envelopeId, to: 1 - no, lane, bytes, atMs: nowMs() })
+    from: 'const bytes = this.seal(line, utf8.encode(text))\n',
+    to: `const bytes = this.seal(line, utf8.encode(text))
+    const { no, lines, broker, nowMs } = this.#owner
+    broker.send({ envelopeId, from: no, ...lines[line]!, isShared: false, bytes, atMs: nowMs() })
 `,
     breaks: /^bug|^false alarm|^invention/,
   },
