@@ -118,10 +118,17 @@ export interface ConnectionTarget {
 }
 
 /** The operations of groups, for one identity in one mesh. */
+export interface BodyAudience {
+  readonly group: Pick<GroupStatement, 'groupId'>
+  readonly to: readonly PeerKey[]
+  readonly terms: { readonly priority: Priority }
+}
+
 export interface GroupCrypto {
   /** Returns null unless the bytes are a group statement of this mesh, signed by the group's owner. */
   read(statement: Uint8Array): GroupStatement | null
-  sealBody(body: Uint8Array): SealedBody
+  /** `audience`: the members of a group for whom the body is, except those in `barred`. */
+  sealBody(body: Uint8Array, audience?: BodyAudience, barred?: ReadonlySet<PeerKey>): SealedBody
   /** Returns null unless the ticket belongs to exactly these bytes. */
   openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null
 }

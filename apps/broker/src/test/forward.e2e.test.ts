@@ -1,14 +1,18 @@
 /** Tests forward secrecy of peers with file stores, through a broker. */
 import { cp, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { isRatcheted, readPreparedSend } from '@sealpost/identity'
-import { Prekeys, Ratchet } from '@sealpost/identity/ratchet'
-import { decodeClientFrame } from '@sealpost/protocol'
-import type { ConnectOptions, Peer } from '@sealpost/sdk'
+import { isRatcheted, openEnvelope, readPreparedSend, Sealer } from '@sealpost/identity'
+import { Prekeys, Ratchet, sodiumRatchetCrypto } from '@sealpost/identity/ratchet'
+import { ReceivedSenderKeys, senderKeyBox } from '@sealpost/identity/sender-keys'
+import { RatchetThief } from '@sealpost/identity/testing-ratchet'
+import { SenderKeyThief } from '@sealpost/identity/testing-sender-keys'
+import { type ClientFrame, decodeClientFrame } from '@sealpost/protocol'
+import type { ConnectOptions, Peer, StoreRecord } from '@sealpost/sdk'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import { forgetRatchets, forwardSecrecy, ratchetedPeers } from '@sealpost/sdk/forward'
 import { groupsOf } from '@sealpost/sdk/groups'
 import { prepareSend } from '@sealpost/sdk/prepare'
+import type { EnvelopeId } from '@sealpost/std'
 import { afterAll, test as base, expect } from 'vitest'
 import { codeOf, Member } from './member.ts'
 import { Life, writtenPeer } from './peer-life.ts'
@@ -26,6 +30,16 @@ async function folderOfTest(): Promise<string> {
   const folder = await temporaryFolder()
   folders.push(folder)
   return folder
+}
+
+/** Returns all records of a store that no process has open, also the secret ones. */
+async function recordsOf(file: string): Promise<readonly StoreRecord[]> {
+  const store = await openFileStore(file)
+  try {
+    return await store.load()
+  } finally {
+    await store.close()
+  }
 }
 
 /** A member with forward secrecy, which can restart on its store. */
@@ -75,6 +89,76 @@ test('the first message begins a ratchet, replies use it, and a restart continue
   await until('the third message arrives', () => bob.member.texts.length === 2)
   expect([bob.member.texts, alice.news, bob.news]).toEqual([['one', 'three'], [], ['ratchet_agreed']])
   expect(bob.member.all('tamper')).toEqual([])
+})
+
+test('a message to a group is sealed under a sender key, which departures and restarts replace', async () => {
+  await using world = await shared()
+  const [ann, ben, cleo] = await Promise.all([1, 2, 3].map(() => SecretMember.enter(world)))
+  const { id } = await groupsOf(ann!.peer).create('crew', [ben!.peer.key, cleo!.peer.key])
+  const sendToAll = async (text: string, receivers: readonly SecretMember[]) => {
+    const group = await groupsOf(ann!.peer).find(id)
+    const { stored } = await group.send(text, { receipts: 'end' })
+    expect((await stored).map(({ error }) => error)).toEqual(receivers.map(() => null))
+    await until(`${text} arrives`, () => receivers.every(({ member }) => member.texts.includes(text)))
+  }
+  await sendToAll('one', [ben!, cleo!])
+  await until('the receipts arrive', () => ann!.member.all('receipt').length === 2)
+  await sendToAll('two', [ben!, cleo!])
+  await ben!.peer.close()
+  await ben!.start()
+  await sendToAll('three', [ben!, cleo!])
+  await ann!.peer.close()
+  await ann!.start()
+  await sendToAll('four', [ben!, cleo!])
+  await (await groupsOf(ann!.peer).find(id)).remove(cleo!.peer.key)
+  await sendToAll('five', [ben!])
+  await ben!.peer.close()
+  const chains = (await recordsOf(ben!.file)).filter(({ kind }) => kind === 'senderKeys')
+  expect([chains.length, cleo!.member.texts]).toEqual([1, ['one', 'two', 'three', 'four']])
+  expect([ann!, ben!, cleo!].flatMap(({ member }) => member.all('tamper'))).toEqual([])
+})
+
+test('a group member whose store was restored refuses one message, and reads the next one', async () => {
+  await using world = await shared()
+  const [ann, ben] = await Promise.all([SecretMember.enter(world), SecretMember.enter(world)])
+  const { id } = await groupsOf(ann.peer).create('pair', [ben.peer.key])
+  const send = async (text: string, outcomes: readonly string[]) => {
+    const { stored } = await (await groupsOf(ann.peer).find(id)).send(text, { receipts: 'end' })
+    await stored
+    await until('the receipt arrives', () => ann.member.all('receipt').length === outcomes.length)
+    expect(ann.member.all('receipt').map(({ event }) => event)).toEqual(outcomes)
+  }
+  await send('one', ['settled'])
+  await Promise.all([ann.peer.close(), ben.peer.close()])
+  const copy = await folderOfTest()
+  await cp(dirname(ben.file), copy, { recursive: true })
+  await Promise.all([ann.start(), ben.start()])
+  await send('two', ['settled'])
+  await ben.peer.close()
+  await cp(copy, dirname(ben.file), { recursive: true })
+  await ben.start()
+  await send('three', ['settled', 'rejected'])
+  await send('four', ['settled', 'rejected', 'settled'])
+  expect(ben.member.texts).toEqual(['four'])
+  expect(ben.member.all('tamper')).toMatchObject([{ reason: 'sender_key_unknown' }])
+})
+
+test('members with and without forward secrecy read the messages of one group', async () => {
+  await using world = await shared()
+  const [ann, ben] = await Promise.all([SecretMember.enter(world), SecretMember.enter(world)])
+  const plain = await Member.enter(world, await world.enrol())
+  const group = await groupsOf(ann.peer).create('mixed', [ben.peer.key, plain.peer.key])
+  for (const text of ['one', 'two']) await (await group.send(text)).stored
+  const fromPlain = await groupsOf(plain.peer).find(group.id)
+  await (await fromPlain.send('three')).stored
+  await until('all arrive', () => ben.member.texts.length === 3 && plain.texts.length === 2)
+  await until('the answer arrives', () => ann.member.texts.length === 1)
+  expect([ben.member.texts, plain.texts, ann.member.texts]).toEqual([
+    ['one', 'two', 'three'],
+    ['one', 'two'],
+    ['three'],
+  ])
+  expect([ann.member, ben.member, plain].flatMap((member) => member.all('tamper'))).toEqual([])
 })
 
 /** The batches around which a process is killed: its prekeys, and the first messages and settlements. */
@@ -188,7 +272,10 @@ test('who steals the keys and the store of a peer opens no settled message that 
   const recorded: Uint8Array[] = []
   const [alice, bob] = await Promise.all([SecretMember.enter(world), SecretMember.enter(world)])
   await alice.peer.close()
-  await alice.start({ webSocket: recording(recorded) })
+  const record = (frame: ClientFrame) => {
+    if (frame.type === 'send') recorded.push(...frame.envelopes.map(({ envelope }) => envelope.slice()))
+  }
+  await alice.start({ webSocket: recording(record) })
   for (let sent = 0; sent < STOLEN; sent += 50) {
     await Promise.all(Array.from({ length: 50 }, (_, i) => alice.peer.send(bob.peer.key, `message ${sent + i}`)))
     await bob.peer.send(alice.peer.key, 'a reply')
@@ -197,11 +284,7 @@ test('who steals the keys and the store of a peer opens no settled message that 
   bob.peer.onMessage(() => new Promise(() => undefined))
   await alice.peer.send(bob.peer.key, 'not settled')
   await bob.peer.close()
-  await using store = await openFileStore(bob.file).then((opened) => ({
-    ...opened,
-    [Symbol.asyncDispose]: opened.close,
-  }))
-  const records = await store.load()
+  const records = await recordsOf(bob.file)
   const lane = records.find((record) => record.kind === 'ratchet')!
   const secrets = records.find((record) => record.kind === 'prekeys')!
   const { signing, box } = alice.place.identity
@@ -216,13 +299,68 @@ test('who steals the keys and the store of a peer opens no settled message that 
   expect(opened[0]).toBe(recorded.at(-1))
 })
 
-/** Returns a network that records the envelopes that are sent. */
-function recording(envelopes: Uint8Array[]): NonNullable<ConnectOptions['webSocket']> {
+test('who steals the keys and the store of a group member opens no settled message of the group', async () => {
+  await using world = await shared()
+  const recorded: { envelopeId: EnvelopeId; envelope: Uint8Array; body: Uint8Array }[] = []
+  const [ann, ben, cleo] = await Promise.all([
+    SecretMember.enter(world),
+    SecretMember.enter(world),
+    SecretMember.enter(world),
+  ])
+  await ann.peer.close()
+  const record = (frame: ClientFrame) => {
+    if (frame.type !== 'broadcast') return
+    for (const { recipient, envelope, ...of } of frame.envelopes)
+      if (recipient === ben.peer.key) recorded.push({ ...of, envelope: envelope.slice(), body: frame.body.slice() })
+  }
+  await ann.start({ webSocket: recording(record) })
+  const group = await groupsOf(ann.peer).create('crew', [ben.peer.key, cleo.peer.key])
+  for (let sent = 0; sent < STOLEN; sent += 50) {
+    const sends = Array.from({ length: 50 }, (_, i) => group.send(`message ${sent + i}`, { receipts: 'end' }))
+    for (const { stored } of await Promise.all(sends)) await stored
+  }
+  await until('all have come', () => [ben, cleo].every(({ member }) => member.texts.length === STOLEN))
+  ben.peer.onMessage(() => new Promise(() => undefined))
+  await (await group.send('not settled')).stored
+  await ben.peer.close()
+  const thief = await groupThief(ben, ann, world)
+  const opened = recorded.filter((message) => thief(message))
+  expect([recorded.length, opened.length]).toEqual([STOLEN + 1, 1]) // the thief can open what is not settled
+  expect(opened[0]).toBe(recorded.at(-1))
+})
+
+/** Returns whether the keys and the store of the victim lead to the body of a message of the sender. */
+async function groupThief(victim: SecretMember, sender: SecretMember, { meshId }: World) {
+  const records = await recordsOf(victim.file)
+  const own = victim.place.identity
+  const { signing, box } = sender.place.identity
+  const peer = { peerKey: signing.publicKey, boxKey: box.publicKey, boxEpoch: box.epoch }
+  const prekeys = Prekeys.restore(records.find((record) => record.kind === 'prekeys')!.bytes)
+  const ratchets = records
+    .filter((record) => record.kind === 'ratchet')
+    .map(({ bytes, lane }) => {
+      const scope = { meshId, priority: lane }
+      const ratchet = Ratchet.restore(bytes, scope)
+      return new RatchetThief({ own, peer, scope, ratchet, prekeys, crypto: sodiumRatchetCrypto })
+    })
+  const received = records
+    .filter((record) => record.kind === 'senderKeys')
+    .map(({ bytes, group, lane }) => ReceivedSenderKeys.restore(bytes, { meshId, audience: group, priority: lane }))
+  const thief = new SenderKeyThief({ sending: [], received, ratchets })
+  const sealer = new Sealer({ identity: own, meshId })
+  return ({ envelopeId, envelope, body }: { envelopeId: EnvelopeId; envelope: Uint8Array; body: Uint8Array }) => {
+    const opened = openEnvelope(sealer, senderKeyBox(envelope)!, { from: peer, envelopeId })
+    if (!opened.ok) throw new Error(opened.reason)
+    return thief.read(opened.body, body) !== null
+  }
+}
+
+/** Returns a network that records the frames that are sent. */
+function recording(record: (frame: ClientFrame) => void): NonNullable<ConnectOptions['webSocket']> {
   return class extends WebSocket {
     override send(wire: Uint8Array<ArrayBuffer>): void {
       const decoded = decodeClientFrame('binary', wire)
-      if (decoded.ok && decoded.frame.type === 'send')
-        envelopes.push(...decoded.frame.envelopes.map(({ envelope }) => envelope.slice()))
+      if (decoded.ok) record(decoded.frame)
       super.send(wire)
     }
   } as unknown as NonNullable<ConnectOptions['webSocket']>

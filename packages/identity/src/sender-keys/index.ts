@@ -5,6 +5,7 @@ export {
   type SenderKeyRecord,
   type SenderKeyRefusal,
 } from './received-sender-keys.ts'
+export { markSenderKeyEnvelope, senderKeyBox } from './sender-key-envelope.ts'
 export { readTicket, type SenderKeyPlace, type SenderKeyScope, type SenderKeyTicket } from './sender-key-ticket.ts'
 export {
   type Distribute,

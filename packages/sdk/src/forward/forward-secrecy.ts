@@ -20,6 +20,7 @@ import {
   type RatchetPlace,
   sealRatcheted,
 } from '@sealpost/identity/ratchet'
+import { senderKeyBox } from '@sealpost/identity/sender-keys'
 import { type FrameOf, PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { Millis, PeerKey } from '@sealpost/std'
 import type { PeerEngine } from '../engine.ts'
@@ -29,11 +30,27 @@ import type { Message, OpenVerdict } from '../inbox/message.ts'
 import type { OwnKeys } from '../keys/key-epochs.ts'
 import { paddedUpTo } from '../keys/sodium-crypto.ts'
 import { type ConnectOptions, type Peer, type PeerPorts, portsOf, type Secrecy } from '../peer.ts'
-import { type AddedPart, type AddedPartPorts, type CryptoPort, type IncomingEnvelope, NO_FRAMES } from '../ports.ts'
+import {
+  type AddedPart,
+  type AddedPartPorts,
+  type CryptoPort,
+  type GroupCrypto,
+  type IncomingEnvelope,
+  NO_FRAMES,
+} from '../ports.ts'
 import type { StoreRecord } from '../stores/records.ts'
 import { Agreements, ratchetRequired } from './agreements.ts'
+import { type GroupPlace, GroupSecrecy } from './group-secrecy.ts'
 import { PrekeyPublisher } from './prekey-publisher.ts'
-import { type KnownPeer, laneOf, openInLane, type RatchetLane, RatchetLanes } from './ratchet-lanes.ts'
+import {
+  type KnownPeer,
+  laneOf,
+  openBytesInLane,
+  openInLane,
+  type RatchetLane,
+  RatchetLanes,
+  type RatchetOpener,
+} from './ratchet-lanes.ts'
 
 /**
  * Returns the option `secrecy` of `connect`, `openPeer` and `openSession`. Conversations with peers that use it too have
@@ -82,7 +99,7 @@ const ignore = (): void => undefined
 /** A message that was opened and has not ended. */
 interface OpenedMessage {
   readonly lane: RatchetLane
-  readonly place: RatchetPlace
+  readonly place: RatchetPlace | GroupPlace
 }
 
 type Operations = Pick<CryptoPort, 'seal' | 'open'> & Pick<OwnKeys, 'activate'>
@@ -97,6 +114,7 @@ class ForwardSecrecy implements AddedPart {
   readonly #lanes: RatchetLanes
   readonly #agreements: Agreements
   readonly #publisher: PrekeyPublisher
+  readonly #groups: GroupSecrecy
   readonly #engine: PeerEngine
   readonly #sealer: Sealer
   readonly #opened = new Map<string, OpenedMessage>()
@@ -122,6 +140,12 @@ class ForwardSecrecy implements AddedPart {
     this.#sealer = new Sealer({ identity, meshId, formerKeys, padTo })
     this.#lanes = new RatchetLanes(meshId, this.#engine.writer!, records)
     this.#access = this.#accessAt(records.find((record) => record.kind === 'addresses')?.cell ?? [])
+    const { sealBody } = crypto.groups
+    const distribute = (lane: RatchetLane, text: Uint8Array) => this.#distribute(lane, text)
+    this.#groups = new GroupSecrecy(
+      { meshId, writer: this.#engine.writer!, plain: this.#plain, sealBody, distribute },
+      records,
+    )
     const shared = { lanes: this.#lanes, own: () => this.#own, access: () => this.#signal() }
     this.#agreements = new Agreements({
       ...shared,
@@ -146,8 +170,11 @@ class ForwardSecrecy implements AddedPart {
       activate: (next) => this.#activate(next),
     }
     Object.assign(crypto, operations)
+    const sealBody: GroupCrypto['sealBody'] = (...sealed) => this.#groups.sealBody(...sealed)
+    Object.assign(crypto.groups, { sealBody })
     observers.add((event) => {
       if (event.type === 'addresses') this.#access = this.#accessAt(event.cell)
+      else if (event.type === 'receipt') this.#groups.receipt(event)
     })
     this.#engine.hooks.forget = (message, reason) => this.#forget(message, reason)
     this.#engine.add((added) => {
@@ -236,14 +263,28 @@ class ForwardSecrecy implements AddedPart {
     const { peerKey } = draft.to
     if (priority === undefined || peerKey === this.#ports.self) return this.#plain.seal(draft)
     const lane = laneOf(this.#lanes, peerKey, priority)
+    const shared = this.#groups.seal(lane, draft)
+    if (shared) return shared
     const nowMs = Date.now()
     if (lane.ratchet.needsAgreement(nowMs)) return this.#sealPlain(lane, draft)
     const sealed = sealRatcheted(this.#sealer, lane.ratchet, draft, nowMs)
+    this.#sealedIn(lane)
+    return sealed
+  }
+
+  #distribute(lane: RatchetLane, text: Uint8Array): Uint8Array | null {
+    const nowMs = Date.now()
+    if (lane.ratchet.needsAgreement(nowMs)) return null
+    const sealed = lane.ratchet.seal(text, nowMs)
+    this.#sealedIn(lane)
+    return sealed
+  }
+
+  #sealedIn(lane: RatchetLane): void {
     this.#pin(lane, null)
     this.#unanswered.delete(lane)
     lane.unanswered = null
     this.#lanes.put(lane)
-    return sealed
   }
 
   async #sealStored(draft: EnvelopeDraft, priority: Priority): Promise<SealedEnvelope> {
@@ -264,7 +305,8 @@ class ForwardSecrecy implements AddedPart {
 
   #open(from: Correspondent, arrival: IncomingEnvelope): OpenVerdict {
     if (from.peerKey === this.#ports.self || arrival.priority === undefined) return this.#plain.open(from, arrival)
-    if (isRatcheted(arrival.envelope)) return this.#openRatcheted(from, arrival)
+    if (isRatcheted(arrival.envelope))
+      return senderKeyBox(arrival.envelope) ? this.#openShared(from, arrival) : this.#openRatcheted(from, arrival)
     const opened = this.#plain.open(from, arrival)
     return opened.ok && this.#isDowngrade(from.peerKey, opened) ? { ok: false, reason: 'ratchet_downgrade' } : opened
   }
@@ -277,17 +319,38 @@ class ForwardSecrecy implements AddedPart {
   }
 
   #openRatcheted(from: Correspondent, arrival: IncomingEnvelope): OpenVerdict {
-    const by = { sealer: this.#sealer, own: this.#own, ownBoxes: this.#boxes, lanes: this.#lanes }
-    const { lane, opened } = openInLane(by, from, arrival)
-    if (opened.news.includes('ratchet_agreed')) lane.hasUnstoredSession = true
+    const { lane, opened } = openInLane(this.#opener, from, arrival)
     if (opened.ok) {
       this.#pin(lane, opened.header.sentAtMs)
       this.#opened.set(nameOf(arrival), { lane, place: opened.place })
     }
-    if (opened.news.length > 0) this.#report(lane, opened.news)
+    this.#openedIn(lane, opened.news)
     if (opened.ok) return opened
     if (opened.reason === 'prekey_gone') this.#publisher.lost()
     return { ok: false, reason: REASONS[opened.reason] ?? opened.reason }
+  }
+
+  #openShared(from: Correspondent, arrival: IncomingEnvelope): OpenVerdict {
+    const lane = laneOf(this.#lanes, from.peerKey, arrival.priority!)
+    const { verdict, place } = this.#groups.open(from, arrival, (distribution) => {
+      const opened = openBytesInLane(this.#opener, lane, from, distribution)
+      this.#openedIn(lane, opened.news)
+      if (!opened.ok && opened.code === 'prekey_gone') this.#publisher.lost()
+      return opened
+    })
+    if (!verdict.ok || !place) return verdict
+    this.#pin(lane, verdict.header.sentAtMs)
+    this.#opened.set(nameOf(arrival), { lane, place })
+    return verdict
+  }
+
+  get #opener(): RatchetOpener {
+    return { sealer: this.#sealer, own: this.#own, ownBoxes: this.#boxes, lanes: this.#lanes }
+  }
+
+  #openedIn(lane: RatchetLane, news: readonly RatchetNews[]): void {
+    if (news.includes('ratchet_agreed')) lane.hasUnstoredSession = true
+    if (news.length > 0) this.#report(lane, news)
   }
 
   /** `sentAtMs`: of a message of the peer; null for one to it. */
@@ -314,10 +377,9 @@ class ForwardSecrecy implements AddedPart {
     if (!opened) return
     const { lane, place } = opened
     this.#opened.delete(name)
-    if (reason === null) {
-      lane.ratchet.settle(place)
-      if (!isEmpty(message)) this.#countUnanswered(lane)
-    }
+    if ('received' in place) this.#groups.end(place, lane, reason)
+    else if (reason === null) lane.ratchet.settle(place)
+    if (reason === null && !isEmpty(message)) this.#countUnanswered(lane)
     this.#lanes.put(lane)
   }
 
@@ -351,6 +413,7 @@ class ForwardSecrecy implements AddedPart {
     if (!statement || nowMs - statement.expiredAtMs < DAY_MS) return
     this.#lanes.statement = { ...statement, expiredAtMs: nowMs }
     this.#lanes.putPrekeys()
+    this.#groups.expire(nowMs - KEYS_KEPT_MS, (peer, no) => this.#lanes.lane(peer, no))
     for (const lane of this.#lanes.all()) {
       lane.ratchet.expire(nowMs - KEYS_KEPT_MS)
       this.#lanes.put(lane)

@@ -3,7 +3,14 @@
  * causes them: a sealed message, or a settlement.
  */
 import type { BoxKeys, Correspondent, Identity, Sealer } from '@sealpost/identity'
-import { openRatcheted, Prekeys, Ratchet, type RatchetedOpening } from '@sealpost/identity/ratchet'
+import {
+  openRatcheted,
+  Prekeys,
+  Ratchet,
+  type RatchetedOpening,
+  type RatchetOpening,
+  type RatchetParties,
+} from '@sealpost/identity/ratchet'
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
@@ -124,7 +131,7 @@ export class RatchetLanes {
 export const laneOf = (lanes: RatchetLanes, peer: PeerKey, priority: Priority): RatchetLane =>
   lanes.lane(peer, PRIORITIES.indexOf(priority))
 
-interface Opener {
+export interface RatchetOpener {
   readonly sealer: Sealer
   readonly own: Identity
   readonly ownBoxes: readonly BoxKeys[]
@@ -133,14 +140,28 @@ interface Opener {
 
 /** Opens a message with the ratchet of its lane, which retains the key. */
 export function openInLane(
-  { sealer, lanes, ...own }: Opener,
+  by: RatchetOpener,
   from: Correspondent,
   { priority, envelope, envelopeId }: IncomingEnvelope,
 ): { readonly lane: RatchetLane; readonly opened: RatchetedOpening } {
-  const lane = laneOf(lanes, from.peerKey, priority!)
-  const parties = { ...own, peers: [from], prekeys: lanes.prekeys }
-  const opened = openRatcheted({ sealer, ratchet: lane.ratchet, parties }, envelope, { from, envelopeId }, Date.now())
-  return { lane, opened }
+  const lane = laneOf(by.lanes, from.peerKey, priority!)
+  const { sealer } = by
+  const message = { sealer, ratchet: lane.ratchet, parties: partiesOf(by, from) }
+  return { lane, opened: openRatcheted(message, envelope, { from, envelopeId }, Date.now()) }
+}
+
+/** Opens a ratcheted message that is not an envelope. */
+export function openBytesInLane(
+  by: RatchetOpener,
+  { ratchet }: RatchetLane,
+  from: Correspondent,
+  bytes: Uint8Array,
+): RatchetOpening {
+  return ratchet.open(bytes, partiesOf(by, from), Date.now())
+}
+
+function partiesOf({ own, ownBoxes, lanes }: RatchetOpener, peer: Correspondent): RatchetParties {
+  return { own, ownBoxes, peers: [peer], prekeys: lanes.prekeys }
 }
 
 const keyOf = (peer: PeerKey, no: number): string => `${SECRET_PREFIX}ratchet ${peer} ${no}`

@@ -252,11 +252,15 @@ export class GroupSender {
 
   #launch(
     body: Uint8Array,
-    { group, to, ...rest }: { group: GroupStatement; to: PeerKey[] } & Pick<GroupMessage, 'terms' | 'isSecond'>,
+    audience: { group: GroupStatement; to: PeerKey[] } & Pick<GroupMessage, 'terms' | 'isSecond'>,
     observer: SendObserver,
   ): void {
-    const { groupId, epoch } = group
-    const sealed = this.#ports.crypto.sealBody(body)
+    const {
+      group: { groupId, epoch },
+      to,
+      ...rest
+    } = audience
+    const sealed = this.#ports.crypto.sealBody(body, audience, observer.barred)
     const note = { ...rest.terms.note, group: groupId, groupEpoch: epoch }
     const record = observer.recorder?.sealRecord({ ticket: sealed.ticket, note })
     const message = { ...sealed, ...rest, groupId, epoch, record, members: to, owed: new Set<PeerKey>() }
@@ -322,9 +326,8 @@ export class GroupSender {
       this.#launch(body, { group, to, terms: message.terms, isSecond: true }, observer)
     message.owed.clear()
     this.#ports.saveOwed(message)
-    const served = new Set(to)
     const error = group && isGroupEnded(group) ? unknownGroup() : refusedBy('stale_roster')
-    for (const peer of owed) if (!served.has(peer)) observer.ended({ peer, receipt: null, error })
+    for (const peer of owed) if (!to.includes(peer)) observer.ended({ peer, receipt: null, error })
   }
 
   /**

@@ -3,9 +3,11 @@
  * queue, and their attempts are not counted.
  */
 import { type BoxKeys, isRatcheted, type Note, ready, Sealer } from '@sealpost/identity'
+import { senderKeyBox } from '@sealpost/identity/sender-keys'
 import { LOOKUP_MAX, type Priority } from '@sealpost/protocol'
 import { type EnvelopeId, fromBase64url, type Millis, type PeerKey } from '@sealpost/std'
-import { openInLane, RatchetLanes } from '../forward/ratchet-lanes.ts'
+import { GroupSecrecy } from '../forward/group-secrecy.ts'
+import { laneOf, openBytesInLane, openInLane, RatchetLanes } from '../forward/ratchet-lanes.ts'
 import { HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
 import type { KnownKey } from '../keys/key-directory.ts'
 import { type SodiumCryptoOptions, sodiumCrypto } from '../keys/sodium-crypto.ts'
@@ -104,10 +106,17 @@ export async function peekInbox(place: PeerCredentials, options: PeekOptions = {
 function cryptoOf(options: SodiumCryptoOptions, records: readonly StoreRecord[]): CryptoPort {
   const { identity, meshId, formerBoxKeys = [] } = options
   const crypto = sodiumCrypto(options)
-  const lanes = new RatchetLanes(meshId, new StoreWriter(() => undefined), records)
+  const writer = new StoreWriter(() => undefined)
+  const lanes = new RatchetLanes(meshId, writer, records)
+  const { sealBody } = crypto.groups
+  const groups = new GroupSecrecy({ meshId, writer, plain: crypto, sealBody, distribute: () => null }, records)
   const by = { sealer: new Sealer(options), own: identity, ownBoxes: [identity.box, ...formerBoxKeys], lanes }
-  const open: CryptoPort['open'] = (from, arrival) =>
-    isRatcheted(arrival.envelope) ? openInLane(by, from, arrival).opened : crypto.open(from, arrival)
+  const open: CryptoPort['open'] = (from, arrival) => {
+    if (!isRatcheted(arrival.envelope)) return crypto.open(from, arrival)
+    if (!senderKeyBox(arrival.envelope)) return openInLane(by, from, arrival).opened
+    const lane = laneOf(lanes, from.peerKey, arrival.priority!)
+    return groups.open(from, arrival, (bytes) => openBytesInLane(by, lane, from, bytes)).verdict
+  }
   return { ...crypto, open }
 }
 

@@ -164,12 +164,21 @@ export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 export type ProofRecord = RootRecord | MemberProofRecord | RevocationRecord | CheckpointRecord
 
 /** What a peer with forward secrecy stores (`forward/ratchet-lanes.ts`). */
-export type SecrecyRecord = LaneRatchetRecord | RatchetPeerRecord | PrekeysRecord
+export type SecrecyRecord = LaneRatchetRecord | RatchetPeerRecord | PrekeysRecord | SenderKeysRecord
 
 /** The ratchet of a lane. Its bytes are secret. */
 export interface LaneRatchetRecord {
   readonly kind: 'ratchet'
   readonly peer: PeerKey
+  readonly lane: number
+  readonly bytes: Uint8Array
+}
+
+/** The sender keys of a peer, for a group and a priority. The bytes are secret. */
+export interface SenderKeysRecord {
+  readonly kind: 'senderKeys'
+  readonly sender: PeerKey
+  readonly group: GroupId
   readonly lane: number
   readonly bytes: Uint8Array
 }
