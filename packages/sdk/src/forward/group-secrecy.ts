@@ -17,7 +17,8 @@ import { type EnvelopeId, type GroupId, type MeshId, type PeerKey, toHex } from 
 import type { DeliveryReceipt } from '../inbox/inbox.ts'
 import type { OpenVerdict } from '../inbox/message.ts'
 import type { BodyAudience, CryptoPort, IncomingEnvelope } from '../ports.ts'
-import type { StoreRecord, StoreWriter } from '../stores/records.ts'
+import type { StoreRecord } from '../stores/records.ts'
+import type { StoreWriter } from '../stores/store.ts'
 import type { RatchetLane } from './ratchet-lanes.ts'
 
 export interface GroupSecrecyPorts {
