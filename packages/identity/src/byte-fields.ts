@@ -2,7 +2,7 @@
  * Encodes the fields of signed statements: big-endian integers and length-prefixed byte strings, so the encoding is
  * unambiguous.
  */
-import { assert } from '@sealpost/std'
+import { assert, hexByteAt } from '@sealpost/std'
 
 const encoder = new TextEncoder()
 
@@ -63,20 +63,9 @@ export function writeU32(into: Uint8Array, at: number, value: number): void {
   into[at + 3] = value
 }
 
-/** Writes hex as bytes. Returns false if a character is not a lower-case digit. */
-export function writeHex(into: Uint8Array, at: number, hex: string): boolean {
-  let seen = 0 // negative from the first character that is not a digit
-  for (let i = 0; i < hex.length; i += 2) {
-    const byte = hexByte(hex, i)
-    seen |= byte
-    into[at + (i >>> 1)] = byte
-  }
-  return seen >= 0
-}
-
 /** Returns whether `bytes` contains this hex string at `at`. */
 export function holdsHex(bytes: Uint8Array, at: number, hex: string): boolean {
-  for (let i = 0; i < hex.length; i += 2) if (bytes[at + (i >>> 1)] !== hexByte(hex, i)) return false
+  for (let i = 0; i < hex.length; i += 2) if (bytes[at + (i >>> 1)] !== hexByteAt(hex, i)) return false
   return true
 }
 
@@ -135,25 +124,4 @@ export class FieldReader {
 
 export function isUnsigned(value: number, max: number): boolean {
   return Number.isSafeInteger(value) && value >= 0 && value <= max
-}
-
-/** Copies a few bytes. For 16 bytes it takes 0.03 µs; `slice` takes 0.10 µs. */
-export function copyBytes(from: Uint8Array, at: number, length: number): Uint8Array {
-  const copy = new Uint8Array(length)
-  for (let i = 0; i < length; i++) copy[i] = from[at + i]!
-  return copy
-}
-
-/** Returns whether `bytes` contains `part` at `at`. Not for secrets, because it stops at the first difference. */
-export function holdsBytes(bytes: Uint8Array, at: number, part: Uint8Array): boolean {
-  for (let i = 0; i < part.length; i++) if (bytes[at + i] !== part[i]) return false
-  return true
-}
-
-const NIBBLES = new Int8Array(128).fill(-1)
-for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit
-
-/** Reads two hex digits. Returns a negative number if one is not a hex digit. */
-function hexByte(hex: string, at: number): number {
-  return ((NIBBLES[hex.charCodeAt(at)] ?? -1) << 4) | (NIBBLES[hex.charCodeAt(at + 1)] ?? -1)
 }

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { fromHex, HEX_CODECS, isHex, isSameBytes, toHex } from './encodings.ts'
+import { isSameBytes } from './bytes.ts'
+import { fromHex, HEX_CODECS, isHex, toHex } from './encodings.ts'
 
 test('hex round-trips', () => {
   const bytes = Uint8Array.from({ length: 256 }, (_, i) => i)

@@ -8,8 +8,8 @@
  * itself takes 3.3 µs and 2.5 µs. The main gain is less garbage: a whole message costs both clients 10 µs instead of
  * 14.5 µs (`peer-engine.bench.ts`, including savings in the SDK and the codec).
  */
-import { assert, toHex } from '@sealpost/std'
-import { concatBytes, copyBytes } from '../byte-fields.ts'
+import { assert, copyBytes, toHex } from '@sealpost/std'
+import { concatBytes } from '../byte-fields.ts'
 import { hash256, type RawSodium, rawSodium } from '../sodium.ts'
 
 export const NONCE_BYTES = 24

@@ -6,8 +6,17 @@
  * The nonce is random: a process restored from a snapshot would repeat a counter, and a repeated nonce reveals both
  * bodies.
  */
-import { assert, type EnvelopeId, fromHex, type MeshId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
-import { concatBytes, holdsBytes, holdsHex } from '../byte-fields.ts'
+import {
+  assert,
+  type EnvelopeId,
+  fromHex,
+  holdsBytes,
+  type MeshId,
+  type Millis,
+  OperatingError,
+  type PeerKey,
+} from '@sealpost/std'
+import { concatBytes, holdsHex } from '../byte-fields.ts'
 import type { BoxKeys, Identity } from '../keys/keys.ts'
 import { sharedKeyOf } from '../platform-crypto.ts'
 import { hash256 } from '../sodium.ts'

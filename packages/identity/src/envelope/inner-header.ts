@@ -12,25 +12,18 @@
  */
 import {
   assert,
+  copyBytes,
   type EnvelopeId,
   type GroupId,
+  holdsBytes,
   isHex,
   type Millis,
   type PeerKey,
   type PoolId,
   toHex,
-} from '@sealpost/std'
-import {
-  copyBytes,
-  holdsBytes,
-  isUnsigned,
-  readU32,
-  readU64,
-  utf8,
   writeHex,
-  writeU32,
-  writeU64,
-} from '../byte-fields.ts'
+} from '@sealpost/std'
+import { isUnsigned, readU32, readU64, utf8, writeU32, writeU64 } from '../byte-fields.ts'
 import { MAC_BYTES, NONCE_BYTES } from './envelope-memory.ts'
 
 /** A sender's stream to one recipient at one priority: 32 random hex digits. */

@@ -6,8 +6,8 @@
  *
  * Flag 1: the initiation of the session follows the header. Flag 2: the sender has reset. The MAC covers every other byte of the message.
  */
-import { fromHex, toHex } from '@sealpost/std'
-import { copyBytes, readU32, writeU32 } from '../byte-fields.ts'
+import { copyBytes, fromHex, toHex } from '@sealpost/std'
+import { readU32, writeU32 } from '../byte-fields.ts'
 import { isRatcheted, RATCHET_MAGIC } from '../envelope/ratchet-magic.ts'
 import { initiationLength } from './agreement.ts'
 import { MAC_BYTES, NONCE_BYTES, TAG_BYTES } from './ratchet-crypto.ts'

@@ -7,8 +7,8 @@
  *
  * The ticket contains no key. The key of the body is in the chain of the sender.
  */
-import { fromHex, type GroupId, type MeshId, type PoolId, toHex } from '@sealpost/std'
-import { concatBytes, context, FieldReader, holdsBytes, lengthPrefixed, u16, u32 } from '../byte-fields.ts'
+import { fromHex, type GroupId, holdsBytes, type MeshId, type PoolId, toHex } from '@sealpost/std'
+import { concatBytes, context, FieldReader, lengthPrefixed, u16, u32 } from '../byte-fields.ts'
 import { KEY_BYTES } from '../ratchet/ratchet-crypto.ts'
 import { CHAIN_MAX } from '../ratchet/receiving-chains.ts'
 
