@@ -82,6 +82,7 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
     spread,
     window: given.window ?? null,
     isPacking: given.pack !== 'off',
+    isRatcheted: given.ratchets === true,
     isThroughDrain: given.throughDrain === true,
     jsonFile: given.json ?? null,
     htmlFile: given.html ?? null,
@@ -203,7 +204,7 @@ function faultOfCombination(given: Given): string | null {
 }
 
 /** Options without effect on a comparison. */
-const NOT_COMPARED = ['rate', 'sweep', 'html', 'cold', 'pack', 'throughDrain', 'limits', 'profile'] as const
+const NOT_COMPARED = ['rate', 'sweep', 'html', 'cold', 'ratchets', 'pack', 'throughDrain', 'limits', 'profile'] as const
 
 function faultOfComparison(given: Given): string | null {
   const { against = [], rounds } = given

@@ -45,6 +45,7 @@ export interface Given {
   rounds?: number
   json?: string
   cold?: boolean
+  ratchets?: boolean
   form: Form
   limits?: 'on' | 'off'
   profile?: string
@@ -157,6 +158,7 @@ export function loadTestCommand(): Command {
     .option('--json <FILE>', 'write the result as JSON')
     .option('--html <FILE>', 'write the result as an HTML page with charts')
     .option('--cold', "don't exchange keys before the run; the first message of each pair then includes the exchange")
+    .option('--ratchets', 'seal with ratchets, which peers keep in memory')
     .addOption(new Option('--form <form>', 'the form of frames').choices(['binary', 'json']).default('binary'))
     .addOption(
       new Option('--limits <switch>', "the broker's rate limits; default: LIMITS, or off").choices(['on', 'off']),

@@ -22,6 +22,8 @@ export interface Preparation {
   readonly window: number | null
   /** Whether a burst's peer makes all calls in one turn, so that the SDK packs messages into frames. */
   readonly isPacking: boolean
+  /** Whether the peers seal with ratchets, which they keep in memory. */
+  readonly isRatcheted: boolean
   /** The keys of all peers, by peer number. */
   readonly peerKeys: readonly PeerKey[]
   readonly secrets: readonly SecretKeys[]
@@ -103,13 +105,13 @@ export class Fleet {
   }
 
   async connect(): Promise<void> {
-    const { plan, brokers, meshIds, peerKeys, form, window, isPacking, secrets, peers } = this.#setup
+    const { plan, brokers, meshIds, peerKeys, form, window, isPacking, isRatcheted, secrets, peers } = this.#setup
     const shares = sharesOf(peers, this.#generators.length)
     const { records } = this
     await this.#each('prepare', (i) => {
       const { first, end } = shares[i]!
       const own = { share: shares[i]!, secrets: secrets.slice(first, end), records: records[i]! }
-      return { do: 'prepare', plan, brokers, meshIds, peerKeys, form, window, isPacking, ...own }
+      return { do: 'prepare', plan, brokers, meshIds, peerKeys, form, window, isPacking, isRatcheted, ...own }
     })
     await this.#whileMoving('connecting', 'connect')
   }

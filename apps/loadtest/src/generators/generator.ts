@@ -17,6 +17,8 @@ import {
   SealpostError,
   type WebSocketConstructor,
 } from '@sealpost/sdk'
+import { forwardSecrecy } from '@sealpost/sdk/forward'
+import { MemoryStore } from '@sealpost/sdk/memory-store'
 import type { GeneratorOrder, GeneratorReply, Preparation } from './fleet.ts'
 import {
   Bits,
@@ -172,7 +174,7 @@ class LoadGenerator {
   }
 
   #connectOne(number: number, keys: Preparation['secrets'][number]): Promise<Peer> {
-    const { plan, brokers, meshIds, form, window } = this.#setup
+    const { plan, brokers, meshIds, form, window, isRatcheted } = this.#setup
     return connect({
       ...brokers[shardOf(plan, number)]!,
       meshId: meshIds[meshOf(plan, number)]!,
@@ -180,6 +182,7 @@ class LoadGenerator {
       form: clientForms[form],
       webSocket: this.#countingWebSocket(),
       ...(window === null ? {} : { window }),
+      ...(isRatcheted && { store: new MemoryStore(), secrecy: forwardSecrecy() }),
       onEvent: ({ type }) => {
         this.#events[type] = (this.#events[type] ?? 0) + 1
       },

@@ -174,12 +174,12 @@ function spreadFacts({ meshes, cells, shards, crossShare }: LoadResult): Fact[] 
 }
 
 function environmentFacts(result: LoadResult): Fact[] {
-  const { durability, postgresVersion, gitSha, limits, form, window, seed, machineCoresBusy } = result
+  const { durability, postgresVersion, gitSha, limits, form, window, seed, machineCoresBusy, isRatcheted } = result
   const { fsync, synchronousCommit } = durability
   const busy = machineCoresBusy === null ? '' : `, ${figure(machineCoresBusy)} busy`
   return [
     ['durable', `PostgreSQL ${postgresVersion}, fsync=${fsync}, synchronous_commit=${synchronousCommit}`],
-    ['setting', `rate limits ${limits} · ${form} frames · window ${window} · seed ${seed}`],
+    ['setting', `rate limits ${limits} · ${form} frames · window ${window} · seed ${seed}${isRatcheted ? ' · ratchets' : ''}`],
     ['machine', `${cpus().length} cores${busy} · ${platform()} ${arch()} · Bun ${Bun.version} · git ${gitSha}`],
   ]
 }

@@ -58,6 +58,8 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly window: number
   /** Whether a burst's peers made all calls in one turn, so that the SDK packed messages into frames. */
   readonly isPacking: boolean
+  /** Whether the peers sealed with ratchets. */
+  readonly isRatcheted: boolean
   readonly framesPerMessage: number
   readonly payloadBytes: number
   readonly rate: number | null
@@ -121,7 +123,7 @@ export const conditionsOf = ({ facts, version }: Environment): RunConditions => 
 export function resultOf(
   outcome: LoadOutcome,
   environment: Environment,
-  options: Pick<FleetSetup, 'form' | 'window' | 'isPacking'>,
+  options: Pick<FleetSetup, 'form' | 'window' | 'isPacking' | 'isRatcheted'>,
 ): LoadResult {
   const { plan, usage, database } = outcome
   const { spans: _, arrivingMs: __, drain: ___, ...verdict } = outcome.verdict
@@ -143,6 +145,7 @@ export function resultOf(
     form: options.form,
     window: options.window ?? SDK_WINDOW,
     isPacking: options.isPacking,
+    isRatcheted: options.isRatcheted,
     framesPerMessage: sum(outcome.generators.map(({ sendFrames }) => sendFrames)) / Math.max(1, verdict.sent),
     payloadBytes: plan.payloadBytes,
     rate: plan.rate,

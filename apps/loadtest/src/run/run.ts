@@ -17,7 +17,7 @@ import { judge, type SpanLatencies } from './verdict.ts'
 /** The options that runs and scenarios read. */
 export interface WorkloadOptions
   extends Omit<EnvironmentOptions, 'cells' | 'shards' | 'tell' | 'isCounting'>,
-    Pick<FleetSetup, 'form' | 'window' | 'isPacking' | 'generators' | 'drainMs'> {
+    Pick<FleetSetup, 'form' | 'window' | 'isPacking' | 'isRatcheted' | 'generators' | 'drainMs'> {
   readonly peers: number
   readonly messages: number
   /** Messages per second of all peers; null for as fast as the window allows. */
@@ -145,9 +145,9 @@ export function fleetSetup(
   { plan, meshes, target, options }: Pick<RunSetup, 'plan' | 'meshes' | 'target' | 'options'>,
   records: string,
 ): FleetSetup {
-  const { form, window, isPacking, generators, drainMs, runtimeArgs } = options
+  const { form, window, isPacking, isRatcheted, generators, drainMs, runtimeArgs } = options
   return {
-    ...{ plan, records, form, window, isPacking, generators, drainMs, runtimeArgs },
+    ...{ plan, records, form, window, isPacking, isRatcheted, generators, drainMs, runtimeArgs },
     peers: { first: 0, end: plan.peers },
     brokers: target.shards.map(({ url, brokerKey }) => ({ url, brokerKey })),
     meshIds: meshes.map(({ meshId }) => meshId),
