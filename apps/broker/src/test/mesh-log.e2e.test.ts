@@ -11,6 +11,7 @@ import type { MembersEvent, SignedCheckpoint } from '@sealpost/sdk/members'
 import { MemoryStore } from '@sealpost/sdk/memory-store'
 import { addMembers, createMesh, listLogEntries, putLogSigner, type StoredEntry } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { HttpPeer } from './http.ts'
 import { codeOf, keyOf } from './member.ts'
 import { attack, hideLog, joinAs, keyLiteral, proofsOf, rootedMesh, standings } from './rooted-mesh.ts'
 import { temporaryFolder, World } from './world.ts'
@@ -90,6 +91,16 @@ test('an entry that was removed from the log is missed, and so are its hashes', 
   await attack(world, `delete from log_node where mesh_id = MESH`)
   // The triggers need the hashes, so the broker can't store a statement without them.
   expect(await codeOf(joinAs(world, 'erin', ada))).toBe('try_later')
+})
+
+test('a proof of more entries than the log has is refused, and so is one of a damaged log', async () => {
+  const { world, ada } = await scene()
+  const http = await HttpPeer.enter(ada)
+  const proofTo = (to: number) => http.post('/v1/log/consistency', { from: 1, to })
+  expect(await proofTo(3)).toMatchObject({ status: 200 })
+  expect(await proofTo(1_000)).toMatchObject({ status: 409, body: { code: 'log_size_unknown' } })
+  await attack(world, `delete from log_node where mesh_id = MESH`)
+  expect(await proofTo(3)).toMatchObject({ status: 500, body: { code: 'log_broken' } })
 })
 
 test('a revocation that the broker hides from requests is read from the log', async () => {
