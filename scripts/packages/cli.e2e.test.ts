@@ -53,7 +53,7 @@ describe.skipIf(!NPM)('the npm packages', () => {
   })
 
   test('npm publishes them without a warning', () => {
-    for (const library of librariesOf('libsodium-wrappers', 'libsodium-wrappers-sumo')) publish(library)
+    for (const library of librariesOfSdk()) publish(library)
     for (const tarball of tarballs) expect(publish(tarball)).not.toMatch(/npm warn/i)
   })
 
@@ -177,10 +177,12 @@ describe.skipIf(!NPM)('the npm packages', () => {
   })
 })
 
-/** Returns the folders of these packages and their dependencies. */
-function librariesOf(...names: string[]): string[] {
-  const wrappers = names.map((name) => realpathSync(join(ROOT, 'packages/identity/node_modules', name)))
-  return wrappers.flatMap((path) => [join(path, '..', path.endsWith('-sumo') ? 'libsodium-sumo' : 'libsodium'), path])
+/** Returns the folders of the libraries that the SDK needs, each after its dependency. */
+function librariesOfSdk(): string[] {
+  const pathOf = (name: string) => realpathSync(join(ROOT, 'packages/identity/node_modules', name))
+  const [wrappers, sumo] = [pathOf('libsodium-wrappers'), pathOf('libsodium-wrappers-sumo')]
+  const inner = [join(wrappers, '../libsodium'), join(sumo, '../libsodium-sumo')]
+  return [...inner, wrappers, sumo, pathOf('@noble/hashes')]
 }
 
 /** Returns the tarballs in the order of their publication. A release is tested with its own. */

@@ -4,16 +4,18 @@ import { join } from 'node:path'
 import { run } from '../../run.ts'
 import { ROOT } from '../sdk.ts'
 
-const LIBRARIES = ['libsodium', 'libsodium-sumo', 'libsodium-wrappers', 'libsodium-wrappers-sumo']
+const LIBRARIES = ['libsodium', 'libsodium-sumo', 'libsodium-wrappers', 'libsodium-wrappers-sumo', '@noble/hashes']
 
 /** Unpacks the package and its dependencies into the project in `folder`. */
 export function installSdk(tarball: string, folder: string): void {
   const modules = join(folder, 'node_modules')
   unpack(tarball, join(modules, '@sealpost/sdk'))
-  const wrappers = realpathSync(join(ROOT, 'packages/identity/node_modules/libsodium-wrappers'))
-  const sumo = realpathSync(join(ROOT, 'packages/identity/node_modules/libsodium-wrappers-sumo'))
+  const own = join(ROOT, 'packages/identity/node_modules')
+  const beside = ['libsodium-wrappers', 'libsodium-wrappers-sumo'].map((name) =>
+    join(realpathSync(join(own, name)), '..'),
+  )
   for (const library of LIBRARIES) {
-    const from = [wrappers, sumo].map((beside) => join(beside, '..', library)).find(existsSync)
+    const from = [own, ...beside].map((modules) => join(modules, library)).find(existsSync)
     cpSync(realpathSync(from!), join(modules, library), { recursive: true, dereference: true })
   }
   writeFileSync(join(folder, 'package.json'), '{ "type": "module" }')

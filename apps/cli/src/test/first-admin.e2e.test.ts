@@ -40,7 +40,7 @@ test('a database without tables is refused with a remedy, and a missing invite i
   expect(refused).toMatchObject({ code: 7, stdout: '', stderr: expect.stringContaining('(database_not_migrated)') })
   expect(refused.stderr).toContain('run `sealpost db migrate`')
   const joined = await machine.run(['join', refused.stdout, '--name', 'alice'])
-  expect(joined).toMatchObject({ code: 2, stderr: expect.stringContaining('The invite is empty') })
+  expect(joined).toMatchObject({ code: 2, stderr: expect.stringContaining('The argument INVITE is empty') })
 })
 
 test('a mesh begins with one admin, who invites others', async () => {

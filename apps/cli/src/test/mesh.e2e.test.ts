@@ -140,7 +140,7 @@ test('a mover that is killed in any phase is replaced by one that completes the 
   expect((await cells.run('mesh', 'show', MESH)).stdout).toContain('moving to b: arrived')
   const moved = await cells.run(...MOVE)
   expect(moved).toMatchObject({ code: 0 })
-  expect(JSON.parse(moved.stdout)).toMatchObject({ from: 'a', cell: 'b', moved: true, isResumed: true, rows: 506 })
+  expect(JSON.parse(moved.stdout)).toMatchObject({ from: 'a', cell: 'b', moved: true, isResumed: true, rows: 512 })
   expect([await activeIn(a), await activeIn(b)]).toEqual([0, 1])
   expect([await countOf(a, 'message_queue'), await countOf(b, 'message_queue')]).toEqual([0, QUEUED])
   expect((await cells.run(...MOVE)).stdout).toContain('"moved":false')

@@ -329,7 +329,7 @@ const queue: readonly Edit[] = [
     from: 'member.isRevoked || member.session.epoch !== epoch',
     to: 'member.isRevoked',
     breaks: /^P3.*superseded/,
-    firstSeed: 20,
+    firstSeed: 350,
   },
   {
     name: 'a takeover keeps the epoch',
