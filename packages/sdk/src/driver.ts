@@ -138,7 +138,7 @@ export class PeerDriver implements PeerEffects {
     }
   }
 
-  closeSocket(): void {
+  closeSocket(_dialNo: number, code?: number): void {
     const { socket } = this
     if (!socket) return
     this.socket = null
@@ -147,7 +147,7 @@ export class PeerDriver implements PeerEffects {
     socket.onmessage = null
     socket.onerror = ignore // `ws` for Node throws unhandled errors, such as for closing while it dials
     socket.onclose = () => this.#socketClosed(socket)
-    socket.close(1000)
+    socket.close(code)
   }
 
   transmit(frame: ClientFrame): void {

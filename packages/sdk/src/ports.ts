@@ -75,8 +75,11 @@ export interface IncomingEnvelope {
 export interface PeerEffects {
   /** Opens a socket. Replies: `opened` and then `received`, or only `closed`. */
   dial(dialNo: number, url: string): void
-  /** Closes this dial's socket. Its later events are ignored; `closed` need not be called. */
-  closeSocket(dialNo: number): void
+  /**
+   * Closes this dial's socket. Its later events are ignored; `closed` need not be called. `code`: the close code if the
+   * peer has ended; otherwise none, and the messages that it has received count their attempts.
+   */
+  closeSocket(dialNo: number, code?: number): void
   transmit(frame: ClientFrame): void
   deliver(message: Message): void
   emit(event: PeerEvent): void

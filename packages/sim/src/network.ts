@@ -17,6 +17,8 @@ interface ServerEnd {
 }
 
 export const NORMAL = 1000
+/** The close code that a server sees if the client gives none. */
+export const NO_CODE = 1005
 const ABNORMAL = 1006
 
 /** A connection of two ordered pipes. A cut discards their contents, and both ends notice it late. */
@@ -79,9 +81,9 @@ export class SimulatedLink {
     })
   }
 
-  closeFromClient(): void {
+  closeFromClient(closeNumber: number): void {
     this.client = null
-    this.towardsServer(() => this.closeServer(NORMAL))
+    this.towardsServer(() => this.closeServer(closeNumber))
   }
 
   breakServer(): void {

@@ -1,6 +1,6 @@
 /** Tests which messages count an attempt when their recipient closes its connection. */
-import { ALONE_AFTER_ATTEMPTS } from '@sealpost/protocol'
-import { connect } from '@sealpost/sdk'
+import { ALONE_AFTER_ATTEMPTS, decodeServerFrame } from '@sealpost/protocol'
+import { type ConnectOptions, connect } from '@sealpost/sdk'
 import { leaveUnread } from '@sealpost/sdk/peek'
 import { expect, test } from 'vitest'
 import { keyOf, Member } from './member.ts'
@@ -105,4 +105,30 @@ test('a connection that breaks counts an attempt for each message that it was pu
     expect((await client.deliveries(2)).map((delivery) => delivery.attempt)).toEqual([attempt, attempt])
     client.destroy()
   }
+})
+
+test('a connection that the peer itself gives up counts an attempt for each message that it was pushed', async () => {
+  await using world = await World.open(LIMITS)
+  const place = await withMail(world, 'one', 'two')
+  const sockets: PushedSocket[] = []
+  class PushedSocket extends WebSocket {
+    readonly attempts: number[] = []
+    constructor(url: string, protocols: string[]) {
+      super(url, protocols)
+      sockets.push(this)
+      this.addEventListener('message', ({ data }) => {
+        const decoded = decodeServerFrame('binary', new Uint8Array(data as ArrayBuffer))
+        if (!decoded.ok || decoded.frame.type !== 'push') return
+        this.attempts.push(...decoded.frame.deliveries.map(({ attempt }) => attempt))
+      })
+    }
+  }
+  const webSocket = PushedSocket as unknown as NonNullable<ConnectOptions['webSocket']>
+  const peer = await connect({ ...place, webSocket })
+  for (const attempt of [1, 2, 3]) {
+    await until('both are pushed', () => sockets[attempt - 1]?.attempts.length === 2)
+    expect(sockets[attempt - 1]!.attempts).toEqual([attempt, attempt])
+    sockets[attempt - 1]!.dispatchEvent(new MessageEvent('message', { data: 'not a frame' }))
+  }
+  await peer.close()
 })

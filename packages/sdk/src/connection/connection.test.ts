@@ -23,7 +23,7 @@ describe('handshake', () => {
     const proof = fakeProof(world.transcript(overrides), world.auth!.signature)
     world.connection.received(1, world.welcome(proof), 0)
     expect(world.error?.code).toBe('wrong_broker')
-    expect(world.log).toEqual(['dial 1', 'auth', 'hang up 1', 'ended'])
+    expect(world.log).toEqual(['dial 1', 'auth', 'close 1', 'ended'])
     expect(world.connection.wakeAtMs).toBe(Infinity)
   })
 
@@ -386,12 +386,19 @@ describe('reconnecting', () => {
     }
   })
 
+  test('a connection that the client gives up is not closed as if the application had closed the peer', () => {
+    const world = new World()
+    world.goLive()
+    world.connection.malformed(1, 0)
+    expect(world.log.slice(-2)).toEqual(['hang up 1', 'lost frame_malformed'])
+  })
+
   test('closing by the client ends the connection without an error', () => {
     const world = new World()
     world.goLive()
     world.connection.close()
     expect(world.error).toBeNull()
-    expect(world.log.slice(-2)).toEqual(['hang up 1', 'ended'])
+    expect(world.log.slice(-2)).toEqual(['close 1', 'ended'])
   })
 })
 

@@ -422,7 +422,7 @@ export class BrokerConnection {
 
   #end(error: SealpostError | null): void {
     if (this.state.name === 'closed') return
-    if (this.#isDialled()) this.#ports.effects.closeSocket(this.dialNo)
+    if (this.#isDialled()) this.#ports.effects.closeSocket(this.dialNo, 1000)
     this.state = { name: 'closed', error }
     this.#ports.ended(error)
   }

@@ -45,7 +45,7 @@ export class World {
             log.push(`dial ${dialNo}`)
             this.urls.push(url)
           },
-          closeSocket: (dialNo) => log.push(`hang up ${dialNo}`),
+          closeSocket: (dialNo, code) => log.push(`${code === 1000 ? 'close' : 'hang up'} ${dialNo}`),
           transmit: (frame) => {
             log.push(frame.type)
             if (frame.type === 'auth') this.auth = frame

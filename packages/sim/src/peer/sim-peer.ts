@@ -4,7 +4,7 @@ import type { Message, PeerEvent } from '@sealpost/sdk'
 import { type PeerEffects, PeerEngine } from '@sealpost/sdk/engine'
 import { PoolClient } from '@sealpost/sdk/pools'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
-import { NORMAL, SimulatedLink } from '../network.ts'
+import { NO_CODE, NORMAL, SimulatedLink } from '../network.ts'
 import type { SendDoubts } from '../oracle/oracle.ts'
 import { BROKER_KEY } from '../shard/shard-life.ts'
 import type { Surroundings } from '../surroundings.ts'
@@ -220,8 +220,9 @@ export class SimPeer implements PeerEffects {
   /** Closes the connection normally, with whatever messages the peer has, and connects again. */
   rejoin(): void {
     if (this.engine.state.name !== 'live') return
-    this.closeSocket()
-    this.run(() => this.engine.closed(this.engine.connection.dialNo, NORMAL))
+    const { dialNo } = this.engine.connection
+    this.closeSocket(dialNo, NORMAL)
+    this.run(() => this.engine.closed(dialNo, NORMAL))
   }
 
   /** Breaks the connection and dials another shard while the former session still settles. */
@@ -249,8 +250,8 @@ export class SimPeer implements PeerEffects {
     })
   }
 
-  closeSocket(): void {
-    this.link?.closeFromClient()
+  closeSocket(_dialNo: number, code: number = NO_CODE): void {
+    this.link?.closeFromClient(code)
     this.link = null
   }
 
