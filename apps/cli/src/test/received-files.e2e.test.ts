@@ -5,6 +5,8 @@ import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
 import { openPeer } from '@sealpost/sdk'
 import { Attachments, attachmentText } from '@sealpost/sdk/attachments'
+import { openFileStore } from '@sealpost/sdk/file-store'
+import { forwardSecrecy } from '@sealpost/sdk/forward'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { connectAttaching } from '@sealpost/sdk/testing-attachments'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -48,14 +50,15 @@ async function send(to: string, ...words: string[]): Promise<void> {
   expect(sent.code, sent.stderr).toBe(0)
 }
 
-/** Opens an SDK peer as Alice, like another program on her machine. */
+/** Opens an SDK peer as Alice, like another program on her machine. Her store has the ratchets of her commands. */
 async function alice() {
   const profile = new Profile({ home: machine.environment.SEALPOST_HOME! }, 'default')
   const { url, brokerKey, meshId } = await profile.readMembership()
   const { identity } = await profile.readKeys()
   const place = { url, brokerKey, meshId, identity }
   const files = new Attachments(place)
-  const peer = await openPeer(place)
+  const store = await openFileStore(join(profile.folder, 'messages'))
+  const peer = await openPeer({ ...place, store, secrecy: forwardSecrecy() })
   return {
     place,
     files,
