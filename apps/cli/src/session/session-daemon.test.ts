@@ -104,6 +104,7 @@ test('the socket of a killed holder is taken over', async () => {
   holder.close()
   await once(holder, 'close')
   await rename(`${path}.left`, path)
+  await expect(callSessionDaemon(profile, 'send', params)).rejects.toMatchObject({ code: 'daemon_gone' })
   expect(existsSync(path)).toBe(true) // otherwise, the test would prove nothing
   held = await startSessionDaemon(profile)
   expect(held).not.toBeNull()

@@ -181,6 +181,9 @@ interface DaemonCall {
   readonly signal: AbortSignal | undefined
 }
 
+/** The codes with which versions of Bun report that nobody accepted a connection. */
+const UNTAKEN = ['ECONNREFUSED', 'ConnectionRefused', 'FailedToOpenSocket', 'ENOENT']
+
 async function post({ path, method, body, signal = new AbortController().signal }: DaemonCall): Promise<Reply> {
   const terms = { unix: path, method: 'POST', body, keepalive: false, signal }
   try {
@@ -188,7 +191,7 @@ async function post({ path, method, body, signal = new AbortController().signal 
     return (await response.json()) as Reply
   } catch (cause) {
     const { code } = cause as { code?: string }
-    const isUntaken = code === 'ConnectionRefused' || code === 'FailedToOpenSocket' || code === 'ENOENT'
+    const isUntaken = code !== undefined && UNTAKEN.includes(code)
     throw isUntaken
       ? new OperatingError('daemon_gone', 'The daemon of this profile does not respond.', { retryable: true })
       : new OperatingError(
