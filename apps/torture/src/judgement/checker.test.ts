@@ -129,6 +129,17 @@ test('a push that repeats an attempt number or has another queue id has no permi
   expect((await stored.findings()).rules).toEqual(['duplicated'])
 })
 
+test('a message may keep its attempt number only if its peer closed the session normally and did not hand it out', async () => {
+  const pushedOnce = () => new Book().sent(0).acked(0).pushed(0)
+  const finish = (book: Book, session = 1) => book.add({ e: 'finished', peer: 1, session })
+  const again = (book: Book, session = 2) => book.pushed(0, { session }).got(0, { life: 2 }).findings()
+  expect(await again(finish(pushedOnce()))).toEqual({ rules: [], causes: ['session'] })
+  expect((await again(pushedOnce())).rules).toEqual(['duplicated'])
+  expect((await again(finish(pushedOnce(), 2))).rules).toEqual(['duplicated'])
+  expect((await again(finish(pushedOnce()), 1)).rules).toEqual(['duplicated'])
+  expect((await again(finish(pushedOnce().got(0)))).rules).toEqual(['duplicated'])
+})
+
 test('an application receives a message once in each life', async () => {
   expect((await new Book().delivered(0).got(0).findings()).rules).toEqual(['duplicated'])
   expect(await new Book().delivered(0).got(0, { life: 2 }).findings()).toEqual(CLEAN)

@@ -3,7 +3,7 @@
  * receives a message that was not sent to it (P4, P9). One send leads to one delivery (P5). First deliveries keep their
  * order (P6). Each repeated push has a cause (P7), and the application does not see it (P8).
  */
-import type { Break, History, Push, Sent } from './ledger.ts'
+import { type Break, type History, type Push, type Sent, sessionOf } from './ledger.ts'
 
 export interface Breach {
   readonly rule: Rule
@@ -91,7 +91,7 @@ function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generato
   }
 }
 
-/** Checks that each repeated push has a cause (P7), a higher attempt number and the same id in the queue. */
+/** Checks that each repeated push has a cause (P7), the next attempt number and the same id in the queue. */
 function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[]): Generator<Breach> {
   for (const [envelopeId, list] of history.pushes)
     for (const [i, push] of list.entries()) {
@@ -137,7 +137,7 @@ function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
 const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
 /**
  * The cause of a repeated push (P7), as far as the ledger shows it.
- * - `session`: the session ended before the settlement was committed.
+ * - `session`: the session ended before the settlement was committed, or its peer closed it without a use of the delivery.
  * - `lease`: the delivery was not settled within the lease.
  * - `fence`: a reply from the database was lost, which voids the leases that it may have contained.
  * - `clock`: the database clock was set.
@@ -146,7 +146,7 @@ const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
 export type Cause = (typeof CAUSES)[number]
 
 interface RepeatContext {
-  readonly history: Pick<History, 'breaks' | 'stalls' | 'brokerFailuresMs' | 'putOffAtMs'>
+  readonly history: History
   readonly envelopeId: string
   readonly leaseMs: number
 }
@@ -163,7 +163,8 @@ const SETS_CLOCK = /^clock/
 /** Returns the cause of a repeated push; null if nothing permits it. */
 function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: RepeatContext): Cause | null {
   const { breaks, brokerFailuresMs, putOffAtMs } = history
-  if (push.deliveryId !== before.deliveryId || push.attempt === before.attempt) return null
+  if (push.deliveryId !== before.deliveryId) return null
+  if (push.attempt === before.attempt) return isReturned(push, before, { history, envelopeId }) ? 'session' : null
   // A lease on insert may lapse immediately, and a claim precede the first push.
   if (isClockSet(breaks, before.atMs - ON_ITS_WAY_MS, push.atMs)) return 'clock'
   if (push.attempt < before.attempt) return null
@@ -172,6 +173,12 @@ function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: Rep
   if (push.atMs - leasedByMs(before.atMs, history.stalls) >= leaseMs) return 'lease'
   if (brokerFailuresMs.some((ms) => ms >= before.atMs - FAILURE_REACH_MS && ms <= push.atMs)) return 'fence'
   return null
+}
+
+/** Returns whether the peer closed its session normally and its application did not get the message in that session. */
+function isReturned(push: Push, before: Push, { history, envelopeId }: Omit<RepeatContext, 'leaseMs'>): boolean {
+  const isGot = history.got.get(envelopeId)?.some(({ atMs }) => atMs >= before.atMs && atMs <= push.atMs)
+  return push.session !== before.session && history.finished.has(sessionOf(before)) && !isGot
 }
 
 /** Returns when a push's lease may have begun at the earliest, before any stall. */

@@ -29,6 +29,8 @@ export type LedgerEvent = { readonly atMs: number } & (
   /** Deliveries have reached this peer's socket, its `session`th. */
   | { readonly e: 'pushed'; readonly peer: number; readonly session: number; readonly items: readonly PushedItem[] }
   | { readonly e: 'settled'; readonly peer: number; readonly session: number; readonly ids: readonly number[] }
+  /** The peer has closed the connection with 1000, which returns the deliveries that it has not touched. */
+  | { readonly e: 'finished'; readonly peer: number; readonly session: number }
   /**
    * The application has the message. `isWhole`: whether it matches the send. `life`: how often the peer was started.
    */
@@ -135,6 +137,8 @@ export interface History {
   /** Received envelopes that no peer sent. */
   readonly invented: readonly string[]
   readonly putOffAtMs: ReadonlyMap<string, readonly number[]>
+  /** The sessions that their peers closed normally, by `sessionOf`. */
+  readonly finished: ReadonlySet<string>
   readonly alarms: readonly Extract<LedgerEvent, { e: 'alarm' }>[]
   readonly breaks: readonly Break[]
   /** When a program may not have run, because of a fault or a lack of CPU time. */
@@ -153,10 +157,10 @@ export async function historyOf(
 ): Promise<History> {
   const joined = new JoinedEvents()
   for await (const event of events) joined.add(event)
-  const { pushes, got, firstPushed, firstGot, putOffAtMs, alarms, brokerFailuresMs } = joined
+  const { pushes, got, firstPushed, firstGot, putOffAtMs, finished, alarms, brokerFailuresMs } = joined
   const breaks = joined.breaksUntilEnd()
   return {
-    ...{ pushes, got, firstPushed, firstGot, putOffAtMs, alarms, breaks },
+    ...{ pushes, got, firstPushed, firstGot, putOffAtMs, finished, alarms, breaks },
     ...joined.bySender(),
     stalls: [...breaks, ...joined.stoodStill],
     brokerFailuresMs: brokerFailuresMs.sort((a, b) => a - b),
@@ -170,6 +174,7 @@ class JoinedEvents {
   readonly firstPushed: [number, string][] = []
   readonly firstGot: [number, string][] = []
   readonly putOffAtMs = new Map<string, number[]>()
+  readonly finished = new Set<string>()
   readonly alarms: Event<'alarm'>[] = []
   readonly brokerFailuresMs: number[] = []
   readonly stoodStill: { fromMs: number; untilMs: number }[] = []
@@ -193,6 +198,8 @@ class JoinedEvents {
         return this.#addGot(event)
       case 'put off':
         return append(this.putOffAtMs, event.envelopeId, event.atMs)
+      case 'finished':
+        return void this.finished.add(sessionOf(event))
       case 'alarm':
         return void this.alarms.push(event)
       case 'stood still':
@@ -257,6 +264,8 @@ class JoinedEvents {
     this.#envelopes.push([envelopeId, { from, to, n }])
   }
 }
+
+export const sessionOf = ({ peer, session }: Pick<Push, 'peer' | 'session'>): string => `${peer}/${session}`
 
 const keyOf = ({ from, to, n }: Numbered): string => `${from}>${to}#${n}`
 

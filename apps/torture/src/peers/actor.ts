@@ -182,6 +182,11 @@ function recordingSocket({ ledger, numberOf, peer, nextSession }: Recording): We
       super.send(wire)
     }
 
+    override close(code?: number, reason?: string): void {
+      if (code === 1000) ledger.write({ atMs: clockMs(), e: 'finished', peer, session: this.#session })
+      super.close(code, reason)
+    }
+
     #received(wire: ArrayBuffer): void {
       const decoded = decodeServerFrame('binary', new Uint8Array(wire))
       if (!decoded.ok || decoded.frame.type !== 'push') return
