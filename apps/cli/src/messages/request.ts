@@ -6,10 +6,10 @@ import { Command, Option } from 'commander'
 import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
 import { escapeName, escapeText } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
-import { findGroup, findPool, type GroupReply, type RequestResult } from '../session/peer-calls.ts'
-import { callPeer, NO_LIMIT_MS, WAITING_CREDIT } from '../session/peer-session.ts'
+import { findGroup, findPool, type GroupReply, type PeerCalls, type RequestResult } from '../session/peer-calls.ts'
+import { callPeer, NO_LIMIT_MS, SLACK_SECONDS, WAITING_CREDIT } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
-import { examples, type RunAction, type Shell } from '../shell.ts'
+import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
 import { base64Of, readContent } from './content.ts'
 import type { FileReaders } from './files.ts'
 import { binaryNotice, bodyForPrograms, fileNotice, labelOf, textOf } from './incoming-message.ts'
@@ -83,15 +83,25 @@ async function request(shell: Shell, options: RequestOptions, to: string, text: 
   if (to.startsWith('@')) return showAll(shell, await requestGroup(shell, to.slice(1), terms))
   const key = await resolveRecipient(shell, to)
   const params = { to: key, ifOnline: options.ifOnline ?? false, ...(await terms(key)) }
-  const answer = await callPeer(shell, { method: 'request', params, ...WAITING }).catch(async (error) => {
+  const answer = await awaitReply(shell, 'request', params).catch(async (error) => {
     if ((error as { code?: string }).code === 'unknown_recipient') await explainUnknown(shell, to)
     throw error
   })
   return show(shell, answer)
 }
 
-/** The request has a time limit of its own. */
-const WAITING = { withinMs: NO_LIMIT_MS, credit: WAITING_CREDIT } as const
+const SILENT =
+  'No reply arrived in time, and the command that uses the connection of this profile does not respond. It may send the request later.'
+
+/** Makes a call that has a time limit of its own, which a suspended process does not keep. */
+async function awaitReply<M extends 'request' | 'requestGroup' | 'requestPool'>(
+  asked: Shell,
+  method: M,
+  params: Parameters<PeerCalls[M]>[0],
+): Promise<Awaited<ReturnType<PeerCalls[M]>>> {
+  using shell = withDeadline(asked, params.timeoutMs / 1000 + SLACK_SECONDS, SILENT)
+  return await callPeer(shell, { method, params, withinMs: NO_LIMIT_MS, credit: WAITING_CREDIT })
+}
 
 interface Terms {
   readonly bodyBase64: string
@@ -105,13 +115,13 @@ type TermsFor = (readers: FileReaders) => Promise<Terms>
 async function requestPool(shell: Shell, word: string, termsFor: TermsFor): Promise<RequestResult> {
   const { id: pool, members } = findPool(await callPeer(shell, { method: 'pools', params: null }), word)
   const params = { pool, ...(await termsFor(members)) }
-  return callPeer(shell, { method: 'requestPool', params, ...WAITING })
+  return awaitReply(shell, 'requestPool', params)
 }
 
 async function requestGroup(shell: Shell, word: string, termsFor: TermsFor): Promise<readonly GroupReply[]> {
   const { id: group } = findGroup(await callPeer(shell, { method: 'groups', params: null }), word)
   const params = { group, ...(await termsFor({ group })) }
-  return callPeer(shell, { method: 'requestGroup', params, ...WAITING })
+  return awaitReply(shell, 'requestGroup', params)
 }
 
 /** Prints the replies of a group. @throws OperatingError with the first code if no member has replied */

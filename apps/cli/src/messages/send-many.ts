@@ -6,7 +6,7 @@ import { Option } from 'commander'
 import { findOwners } from '../members/owners.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
-import { callPeer, NO_LIMIT_MS, WAITING_CREDIT } from '../session/peer-session.ts'
+import { callPeer, NO_LIMIT_MS, SLACK_SECONDS, WAITING_CREDIT } from '../session/peer-session.ts'
 import { type SendParams, type WaitResult, wishesOf } from '../session/sent-calls.ts'
 import { type Shell, withDeadline } from '../shell.ts'
 import { base64Of, type Content } from './content.ts'
@@ -157,13 +157,17 @@ export async function awaitEach<Outcome extends TrackedOutcome>(
   })
 }
 
+const SILENT = `The state of the message is not known, because the command that uses the connection of this profile does not respond. ${ONCE}`
+
 /** Repeats the wait for messages whose connection ended with another command. */
 async function resultsOf(
-  shell: Shell,
+  asked: Shell,
   ids: readonly EnvelopeId[],
   { goal: wait, untilMs }: Wait,
 ): Promise<ReadonlyMap<EnvelopeId, WaitResult>> {
   const results = new Map<EnvelopeId, WaitResult>()
+  const leftMs = Math.max(0, untilMs - performance.now())
+  using shell = withDeadline(asked, leftMs / 1000 + SLACK_SECONDS, SILENT)
   for (let left = ids; left.length > 0; ) {
     const params = { envelopeIds: left, wait, timeoutMs: Math.max(0, untilMs - performance.now()) }
     const call = { method: 'waitForEach', params, withinMs: NO_LIMIT_MS, credit: WAITING_CREDIT } as const

@@ -6,7 +6,7 @@ import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
-import { callPeer, NO_LIMIT_MS, WAITING_CREDIT } from '../session/peer-session.ts'
+import { callPeer, NO_LIMIT_MS, SLACK_SECONDS, WAITING_CREDIT } from '../session/peer-session.ts'
 import type { SendParams, TrackedSendResult } from '../session/sent-calls.ts'
 import { durationOption, parseDuration } from '../settings.ts'
 import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
@@ -49,7 +49,7 @@ export function sendCommand(run: RunAction): Command {
         'in',
       ]),
     )
-    .addOption(new Option('--every-device', 'the same as --all').conflicts(['freeDevice', 'at', 'in', 'file']))
+    .addOption(new Option('--every-device', 'the same as --all').conflicts(['freeDevice', 'at', 'in']))
     .addOption(
       new Option(
         '--free-device',
@@ -130,9 +130,6 @@ function sendToSeveral(asked: Shell, options: SendOptions, { to, content }: { to
     throw new OperatingError('usage', '--all, --every-device and --free-device need a single peer as TO.')
   return sendToMany(asked, options, { words: wordsOf(to), content })
 }
-
-/** How much later than the call's own time limit the command gives up, so that the call reports the state. */
-const SLACK_SECONDS = 5
 
 async function sendAndWait(
   asked: Shell,

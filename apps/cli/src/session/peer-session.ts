@@ -57,6 +57,8 @@ export interface PeerSession extends JoinedProfile, AsyncDisposable {
 export const REACH_WITHIN_MS = 10_000
 /** No time limit: the command has its own, or none. */
 export const NO_LIMIT_MS = 2 ** 31 - 1
+/** How much longer a command waits than a call that has its own limit, so that the call reports what it knows. */
+export const SLACK_SECONDS = 5
 /** The credit of a call that waits for mail. Large, because unsettled messages may precede it. */
 export const WAITING_CREDIT = 512
 const RETRY_EVERY_MS = 100

@@ -1,6 +1,6 @@
 /** Tests requests, replies and peer statuses by running the CLI commands as a user would. */
 import { beforeEach, expect, test } from 'vitest'
-import { jsonLinesOf, Machine } from './cli.ts'
+import { failureOf, jsonLinesOf, Machine } from './cli.ts'
 
 let machine: Machine
 beforeEach(async () => {
@@ -37,6 +37,21 @@ test('without a reply a request fails at once if the caller wants that, otherwis
   const late = machine.start(['listen', '--exec', ANSWER_CMD, '--reply', '--count', '1', '--profile', 'bob'])
   expect((await late.ended()).code).toBe(0)
   expect(JSON.parse((await alice.ended()).stdout)).toMatchObject({ text: 'X', name: 'bob' })
+})
+
+test('a request ends in time although the process that has the connection is suspended', async () => {
+  const alice = machine.start(['listen'])
+  await alice.until('it listens', ({ stderr }) => stderr.includes('listening'))
+  const checks = async () => (await machine.run(['doctor', '--json'])).stdout
+  await expect.poll(checks, { timeout: 60_000 }).toContain('Another command is using')
+  expect((await machine.run(['send', 'bob', 'x'])).code).toBe(0)
+  alice.child.kill('SIGSTOP')
+  try {
+    const asked = await machine.run(['request', 'bob', 'x', '--timeout', '1s', '--json'])
+    expect(failureOf(asked)).toEqual([124, 'timeout'])
+  } finally {
+    alice.child.kill('SIGCONT')
+  }
 })
 
 test("a peer's status is stored, and others see it while the peer is online", async () => {
