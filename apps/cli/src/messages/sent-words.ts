@@ -84,10 +84,14 @@ function presenceOf({ isOnline, offlineSinceMs, connectedAtMs }: NonNullable<Mes
   return connectedAtMs === null ? 'never connected' : `offline, last connected ${timeOf(connectedAtMs)}`
 }
 
+/** A peer whose keys were restored can't report a reason in a signed confirmation. */
+const REJECTED_UNSIGNED =
+  'the recipient rejected it, or lacks its key: "sealpost listen" receives the new keys, then send it again'
+
 /** Returns why a later state is not known, or can't follow. */
 function laterParts({ sent, where, session }: LoggedMessage): string[] {
   if (!sent) return []
-  const { state, reply, isRequest, asksConfirmation, asksReceipts } = sent
+  const { state, isSigned, reply, isRequest, asksConfirmation, asksReceipts } = sent
   const isOpen = state === 'stored' || state === 'pushed' || state === 'read'
   const isForgotten = isOpen && where?.status === 'unknown'
   const isAway = session?.isNamed && !session.isRunning && (isOpen || state === 'settled') && (asksConfirmation || asksReceipts) // biome-ignore format: one thing
@@ -95,6 +99,7 @@ function laterParts({ sent, where, session }: LoggedMessage): string[] {
     ...(isRequest && !reply && state !== 'refused' ? ['no reply has arrived'] : []),
     ...(!isRequest && reply ? [`replied ${timeOf(reply.atMs)}`] : []),
     ...(isOpen && asksConfirmation ? ['not confirmed'] : []),
+    ...(state === 'rejected' && !isSigned ? [REJECTED_UNSIGNED] : []),
     ...(isOpen && !asksConfirmation && !reply && where?.status === 'gone' ? ['no confirmation was asked for'] : []),
     ...(isForgotten ? ['the broker no longer knows it, which happens a day after a message has ended'] : []),
     ...(isAway ? [`reports wait for the session ${session.label}, which does not run`] : []),
