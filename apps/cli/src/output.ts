@@ -23,6 +23,12 @@ export interface OutputStreams {
 
 export const platformStreams: OutputStreams = { out: process.stdout, err: process.stderr }
 
+/** Returns what the user can do about an error with this code, as a sentence that follows another one, or nothing. */
+export function remedyOf(code: string, peerName = 'NAME'): string {
+  if (code !== 'ratchet_required' && code !== 'ratchet_downgrade') return ''
+  return ` If the peer confirms that it has lost its keys or stopped using ratchets, run \`sealpost peers --forget-ratchets ${peerName}\`.`
+}
+
 export class Output {
   readonly isJson: boolean
   readonly isQuiet: boolean

@@ -7,7 +7,7 @@ import { OperatingError } from '@sealpost/std'
 import { Argument, Command, CommanderError, type Option } from 'commander'
 import manifest from '../package.json'
 import { exitCodeOf, exitReasonOf, exitReasons } from './exit-codes.ts'
-import { Output, type OutputStreams, platformStreams } from './output.ts'
+import { Output, type OutputStreams, platformStreams, remedyOf } from './output.ts'
 import { Passphrase, platformTerminal } from './profile/passphrase.ts'
 import { Profile } from './profile/profile.ts'
 import { type Settings, variables } from './settings.ts'
@@ -175,7 +175,7 @@ function exitCodeFor(error: unknown, output: Output): number {
     return exitCodeOf('failure')
   }
   const ending = exitReasonOf(error.code)
-  if (ending !== 'interrupted') output.fail(error.code, error.message)
+  if (ending !== 'interrupted') output.fail(error.code, error.message + remedyOf(error.code))
   return exitCodeOf(ending)
 }
 

@@ -249,7 +249,7 @@ test('a conversation with ratchets accepts no message without one, and a user ca
   await until('it is rejected', () => bob.member.all('tamper').length === 1)
   expect(bob.member.all('tamper')).toMatchObject([{ reason: 'ratchet_downgrade' }])
   expect(ratchetedPeers(bob.peer)).toMatchObject([{ peer: thief.peer.key }])
-  forgetRatchets(bob.peer, thief.peer.key)
+  await forgetRatchets(bob.peer, thief.peer.key)
   await thief.peer.send(bob.peer.key, 'without ratchets')
   await until('it has come', () => bob.member.texts.includes('without ratchets'))
 })

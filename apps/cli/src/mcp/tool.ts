@@ -8,6 +8,7 @@ import type { z } from 'zod'
 import { takeGroupLeave } from '../members/group-leaves.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { type Content, readContent } from '../messages/content.ts'
+import { remedyOf } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { openSession, type PeerSession, type PeerSessionOptions, REACH_WITHIN_MS } from '../session/peer-session.ts'
 import { PoolHolds } from '../session/pool-holds.ts'
@@ -296,10 +297,10 @@ function errorResult(error: unknown, { shell }: ToolContext): CallToolResult {
 }
 
 function describeError(error: unknown): { code: string; message: string; isRetryable: boolean } {
-  if (error instanceof SealpostError) return error
-  if (error instanceof OperatingError) {
-    const { code, message, retryable } = error
-    return { code, message, isRetryable: retryable }
+  if (error instanceof SealpostError || error instanceof OperatingError) {
+    const { code, message } = error
+    const isRetryable = error instanceof SealpostError ? error.isRetryable : error.retryable
+    return { code, message: message + remedyOf(code), isRetryable }
   }
   return {
     code: 'internal',

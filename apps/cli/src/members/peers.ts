@@ -1,7 +1,7 @@
 /** `sealpost peers` lists the mesh's members, and whether their keys match the pinned ones. */
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { Availability, ConsentState, ConsentUpdate, MemberEntry, PeerKey, PresenceEntry } from '@sealpost/sdk'
-import { ratchetedPeersIn } from '@sealpost/sdk/sessions'
+import { forgetSessionRatchets, ratchetedPeersIn } from '@sealpost/sdk/sessions'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
 import { labelOf } from '../messages/incoming-message.ts'
@@ -18,6 +18,7 @@ import { typedName } from './names.ts'
 interface PeersOptions {
   readonly accept?: string
   readonly verify?: string
+  readonly forgetRatchets?: string
 }
 
 export function peersCommand(run: RunAction): Command {
@@ -29,23 +30,33 @@ export function peersCommand(run: RunAction): Command {
       '--verify <NAME>',
       'mark NAME as verified, if FINGERPRINT belongs to its key. Get FINGERPRINT from the peer itself, who runs "sealpost key fingerprint", and not through Sealpost.',
     )
+    .option(
+      '--forget-ratchets <NAME>',
+      'delete the ratchets with NAME, who has lost its keys or stopped using ratchets. Messages to and from NAME need no forward secrecy afterwards. Ask NAME first, because a broker can cause the same refusals.',
+    )
     .addHelpText(
       'after',
       examples(
         'sealpost peers',
         'sealpost peers --verify bob NV2N-HQ7V-NFSH-5GNN-1A9Q-EFPN-TNHK-X3ET',
         'sealpost peers --accept bob',
+        'sealpost peers --forget-ratchets bob',
       ),
     )
     .action(run(peers))
 }
 
-async function peers(shell: Shell, { accept, verify }: PeersOptions, typed?: string): Promise<void> {
+async function peers(
+  shell: Shell,
+  { accept, verify, forgetRatchets: forget }: PeersOptions,
+  typed?: string,
+): Promise<void> {
   if ((verify === undefined) !== (typed === undefined)) throw needsFingerprint()
   const { members, online } = await callPeer(shell, { method: 'directory', params: null })
   const contacts = await Contacts.read(shell.profile.contactsFile)
   if (accept !== undefined) return acceptKey(shell, { name: typedName(accept), members, contacts })
   if (verify !== undefined) return verifyKey(shell, { name: typedName(verify), members, contacts }, typed!)
+  if (forget !== undefined) return forgetRatchets(shell, memberNamed(typedName(forget), members))
   await noticeRecoveries(shell)
   return listPeers(shell, { members, online, contacts: await Contacts.read(shell.profile.contactsFile) })
 }
@@ -170,6 +181,25 @@ async function verifyKey({ output }: Shell, { name, members, contacts }: Accepta
       ['verified', 'yes'],
     ]),
   )
+}
+
+/** Deletes the ratchets of the member, in the process that has its store open, and those of idle sessions. */
+async function forgetRatchets(shell: Shell, { name, peer }: MemberEntry): Promise<void> {
+  const { output, profile } = shell
+  const hadRatchets = (await ratchetedPeersIn(profile.folder)).has(peer)
+  await callPeer(shell, { method: 'forgetRatchets', params: peer })
+  const sessionsInUse = await forgetSessionRatchets(profile.folder, peer)
+  await output.result({ name, key: peer, hadRatchets, sessionsInUse }, () =>
+    output.facts([
+      ['name', escapeName(name)],
+      ['key', fingerprint(peer)],
+      ['ratchets', hadRatchets ? 'deleted' : 'there were none'],
+    ]),
+  )
+  for (const label of sessionsInUse)
+    output.warn(
+      `The session ${escapeName(label)} keeps its ratchets with ${escapeName(name)}, because a process has it open. End that process, and run this command again.`,
+    )
 }
 
 const needsFingerprint = (): OperatingError =>

@@ -5,7 +5,7 @@ import type { LostMessage, Message, PeerEvent, RatchetNews } from '@sealpost/sdk
 import { attachmentOf } from '@sealpost/sdk/attachments'
 import type { PeerKey } from '@sealpost/std'
 import { readableName } from '../members/names.ts'
-import { escapeName, escapeText, type Output, type Paint } from '../output.ts'
+import { escapeName, escapeText, type Output, type Paint, remedyOf } from '../output.ts'
 import type { Contacts } from '../profile/contacts.ts'
 import type { FileOutcome } from './files.ts'
 
@@ -170,6 +170,7 @@ export function peerEventReporter(output: Output, contacts: Contacts): (event: P
 
 function report(event: PeerEvent, output: Output, contacts: Contacts): void {
   const label = (key: PeerKey) => labelOf(contacts, key)
+  const remedy = (code: string, key: PeerKey) => remedyOf(code, contacts.nameOf(key))
   switch (event.type) {
     case 'gap':
       return output.warn(
@@ -184,7 +185,7 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
       )
     case 'tamper':
       return output.warn(
-        `Rejected an envelope that claims to be from ${label(event.sender)}: ${escapeName(event.reason)}. If it was a stored message, it is now a dead letter.`,
+        `Rejected an envelope that claims to be from ${label(event.sender)}: ${escapeName(event.reason)}. If it was a stored message, it is now a dead letter.${remedy(event.reason, event.sender)}`,
       )
     case 'too_old':
       return output.warn(
@@ -215,7 +216,9 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
     case 'sent':
       return output.info(`the broker stored an earlier message for ${label(event.to)}`)
     case 'send_failed':
-      return output.warn(`An earlier message to ${label(event.to)} was not sent (${event.error.code}).`)
+      return output.warn(
+        `An earlier message to ${label(event.to)} was not sent (${event.error.code}).${remedy(event.error.code, event.to)}`,
+      )
     default:
       return
   }

@@ -13,6 +13,7 @@ import type {
   PresenceEntry,
   Status,
 } from '@sealpost/sdk'
+import { forgetRatchets } from '@sealpost/sdk/forward'
 import { groupsOf, type MemberOutcome } from '@sealpost/sdk/groups'
 import { poolsOf } from '@sealpost/sdk/pools'
 import { prepareSend } from '@sealpost/sdk/prepare'
@@ -107,6 +108,8 @@ export interface PeerCalls extends BulkCalls, TickCalls, GroupCalls, PoolCalls, 
   revokeMember(peer: PeerKey): Promise<null>
   /** Changes the consent and returns it. An empty update changes nothing. */
   consent(update: ConsentUpdate): Promise<ConsentState>
+  /** Resolves when the member's store has no ratchets with the peer. */
+  forgetRatchets(peer: PeerKey): Promise<null>
   /** Resolves with the epoch of the new key. */
   rotateBoxKey(params: null): Promise<number>
   /** Resolves with the new identity key, before the session ends. */
@@ -185,6 +188,10 @@ export function callsOf(peer: Peer, dependencies: CallDependencies): PeerCalls {
       return null
     },
     consent: (update) => peer.updateConsent(update),
+    forgetRatchets: async (other) => {
+      await forgetRatchets(peer, other)
+      return null
+    },
     rotateBoxKey: () => rotate.boxKey(),
     rotateIdentity: () => rotate.identity(),
     ...bulkCallsOf(peer),

@@ -80,10 +80,10 @@ export const ratchetedPeers = (peer: Peer): readonly RatchetedPeer[] => all.get(
 
 /**
  * Deletes the ratchets with a peer, who has stopped using them. Messages to it are then sealed with its box key, unless
- * the broker has prekeys of it. Messages from it that are sealed so are accepted.
- * @example forgetRatchets(peer, ben)
+ * the broker has prekeys of it. Messages from it that are sealed so are accepted. Resolves when this is stored.
+ * @example await forgetRatchets(peer, ben)
  */
-export const forgetRatchets = (peer: Peer, other: PeerKey): void => all.get(peer)?.forgetPeer(other)
+export const forgetRatchets = async (peer: Peer, other: PeerKey): Promise<void> => all.get(peer)?.forgetPeer(other)
 
 /** A lane that only receives sends an empty message after this time, or this many messages, so that the keys change. */
 const UNANSWERED_MS_MAX: Millis = 3_600_000
@@ -206,9 +206,11 @@ class ForwardSecrecy implements AddedPart {
     return this.#lanes.peers.filter(({ isPinned }) => isPinned)
   }
 
-  forgetPeer(peer: PeerKey): void {
+  forgetPeer(peer: PeerKey): Promise<void> {
     for (const lane of this.#lanes.forget(peer)) this.#unanswered.delete(lane)
-    this.#added.flushSoon()
+    // Otherwise, the end of such a message would store a ratchet that was deleted.
+    for (const [name, { lane }] of this.#opened) if (lane.peer === peer) this.#opened.delete(name)
+    return this.#stored()
   }
 
   takeFrames(): readonly never[] {

@@ -16,7 +16,7 @@ import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
 import type { IncomingEnvelope } from '../ports.ts'
 import type { PrekeysRecord, RatchetPeerRecord, StoreRecord } from '../stores/records.ts'
-import { SECRET_PREFIX, type StoreWriter } from '../stores/store.ts'
+import { SECRET_PREFIX, type StoreChange, type StoreWriter } from '../stores/store.ts'
 
 export interface RatchetLane {
   readonly peer: PeerKey
@@ -103,7 +103,7 @@ export class RatchetLanes {
 
   putPeer(known: KnownPeer): void {
     this.#peers.set(known.peer, known)
-    this.#writer.put(`ratchetPeer ${known.peer}`, () => ({ ...this.#peers.get(known.peer)!, kind: 'ratchetPeer' }))
+    this.#writer.put(peerKeyOf(known.peer), () => ({ ...this.#peers.get(known.peer)!, kind: 'ratchetPeer' }))
   }
 
   putPrekeys(): void {
@@ -118,7 +118,7 @@ export class RatchetLanes {
   forget(peer: PeerKey): readonly RatchetLane[] {
     const lanes = this.all().filter((lane) => lane.peer === peer)
     this.#peers.delete(peer)
-    this.#writer.remove(`ratchetPeer ${peer}`)
+    this.#writer.remove(peerKeyOf(peer))
     for (const { no } of lanes) {
       this.#lanes.delete(keyOf(peer, no))
       this.#writer.remove(keyOf(peer, no))
@@ -165,3 +165,12 @@ function partiesOf({ own, ownBoxes, lanes }: RatchetOpener, peer: Correspondent)
 }
 
 const keyOf = (peer: PeerKey, no: number): string => `${SECRET_PREFIX}ratchet ${peer} ${no}`
+const peerKeyOf = (peer: PeerKey): string => `ratchetPeer ${peer}`
+
+/** Returns the changes that delete the ratchets with a peer from a store that no peer has open. */
+export function changesToForget(peer: PeerKey, records: readonly StoreRecord[]): StoreChange[] {
+  return records.flatMap((record): StoreChange[] => {
+    if (record.kind === 'ratchet' && record.peer === peer) return [{ key: keyOf(peer, record.lane), record: null }]
+    return record.kind === 'ratchetPeer' && record.peer === peer ? [{ key: peerKeyOf(peer), record: null }] : []
+  })
+}

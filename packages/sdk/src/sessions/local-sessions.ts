@@ -4,10 +4,20 @@ import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Identity } from '@sealpost/identity'
 import type { Millis, PeerKey } from '@sealpost/std'
-import { readStoreRecords } from '../stores/file/file-store.ts'
+import { changesToForget } from '../forward/ratchet-lanes.ts'
+import { openFileStore, readStoreRecords } from '../stores/file/file-store.ts'
 import type { StoreRecord } from '../stores/records.ts'
 import { type CertifyOptions, clearSlot, existingKeys, ownCertificate, storeOf } from './session-keys.ts'
-import { folderNameOf, isSlotLocked, LENT, slotFolderOf, slotsOf } from './session-slots.ts'
+import {
+  folderNameOf,
+  isSlotLocked,
+  LENT,
+  lockedSlot,
+  releaseSlot,
+  type SlotFile,
+  slotFolderOf,
+  slotsOf,
+} from './session-slots.ts'
 
 /** A session in the folder of a profile. */
 export interface LocalSession {
@@ -84,6 +94,38 @@ export async function ratchetedPeersIn(folder: string): Promise<ReadonlySet<Peer
   return new Set(
     records.flat().flatMap((record) => (record.kind === 'ratchetPeer' && record.isPinned ? record.peer : [])),
   )
+}
+
+/**
+ * Deletes the ratchets of this profile's sessions with a peer, who has stopped using them. Returns the labels of the
+ * sessions that a process has open, which keep theirs. `forgetRatchets` does the same for the member.
+ * @throws the errors of `openFileStore`
+ * @example const inUse = await forgetSessionRatchets('profile', ben)
+ */
+export async function forgetSessionRatchets(folder: string, peer: PeerKey): Promise<readonly string[]> {
+  const inUse: string[] = []
+  for (const slot of await slotsOf(folder).catch(() => [])) {
+    const hasRatchets = changesToForget(peer, await mailboxRecords(folder, slot.label)).length > 0
+    if (hasRatchets && !(await forgetInSlot(folder, slot, peer))) inUse.push(slot.label)
+  }
+  return inUse
+}
+
+/** Returns false if a process has the session open. */
+async function forgetInSlot(folder: string, file: SlotFile, peer: PeerKey): Promise<boolean> {
+  const slot = await lockedSlot(folder, file)
+  if (!slot) return false
+  try {
+    const store = await openFileStore(storeOf(slot))
+    try {
+      await store.write(changesToForget(peer, await store.load()))
+    } finally {
+      await store.close()
+    }
+    return true
+  } finally {
+    await releaseSlot(slot)
+  }
 }
 
 async function lastUseOf(path: string): Promise<Millis> {

@@ -265,7 +265,7 @@ export async function slotsOf(folder: string): Promise<ListedSlot[]> {
 }
 
 /** Locks the folder of a session. Returns null if another process has it. */
-async function lockedSlot(profile: string, file: SlotFile): Promise<SessionSlot | null> {
+export async function lockedSlot(profile: string, file: SlotFile): Promise<SessionSlot | null> {
   const name = folderNameOf(file.label)
   const folder = slotFolderOf(profile, name)
   await mkdir(folder, { recursive: true, mode: 0o700 })

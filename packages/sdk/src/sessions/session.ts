@@ -33,6 +33,7 @@ import { type CertifiedSlot, type KeyedSlot, openSlot, releaseSlot, slotFolderOf
 
 export {
   forgetSession,
+  forgetSessionRatchets,
   type LocalSession,
   localSessions,
   mailboxRecords,
