@@ -8,7 +8,7 @@ import type { SenderUser } from '@sealpost/sdk/users'
 import { foldedName } from '@sealpost/std/confusables'
 import { z } from 'zod'
 import { readableName } from '../members/names.ts'
-import { knownAs } from '../members/peers.ts'
+import { knownAs, sealingsOf } from '../members/peers.ts'
 import { base64Of } from '../messages/content.ts'
 import { unsavedOutcome } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms, textOf } from '../messages/incoming-message.ts'
@@ -190,6 +190,12 @@ export function visible(text: string): string {
 
 const PEERS_MAX = 200
 
+const sealingShape = z
+  .enum(['ratchet', 'box key'])
+  .describe(
+    'ratchet: conversations with this key have forward secrecy; box key: they have none so far, and begin it if the peer supports it',
+  )
+
 const entry = z.object({
   name: z.string(),
   key: z.string(),
@@ -206,6 +212,7 @@ const entry = z.object({
     .describe(
       "proven: certificates lead from the root of the mesh to this key · no_root: the mesh has no root, so the broker's list counts · unknown: not checked · otherwise the reason why this member is not proven: don't send it secrets",
     ),
+  sealing: sealingShape,
   isOnline: z.boolean(),
   sessions: z
     .array(
@@ -213,6 +220,7 @@ const entry = z.object({
         address: z.string().describe('write to this address to reach this session only'),
         label: z.string(),
         key: z.string(),
+        sealing: sealingShape,
         isOnline: z.boolean(),
         availability: z.string().nullable(),
         summary: z.string().describe('a text shown with the status; the session wrote it'),
@@ -240,6 +248,7 @@ export const listPeers = tool({
     const contacts = await context.readContacts()
     const own = await context.shell.profile.readOwnKey()
     const standingOf = await standingsOf(context.shell, members)
+    const sealingOf = await sealingsOf(context.shell)
     const present = new Map(online.map((each) => [each.peer, each]))
     const isNamed = ({ name }: MemberEntry) => foldedName(name).includes(foldedName(nameContains))
     const found = usersIn(members).filter(({ user, sessions }) => [user, ...sessions].some(isNamed))
@@ -251,8 +260,12 @@ export const listPeers = tool({
       known: knownAs(user, contacts, own),
       verified: contacts.isVerified(user.peer),
       membership: standingOf(user.peer),
+      sealing: sealingOf(user.peer),
       isOnline: present.has(user.peer),
-      sessions: sessions.map((member) => labelSession(member, present.get(member.peer))),
+      sessions: sessions.map((member) => ({
+        ...labelSession(member, present.get(member.peer)),
+        sealing: sealingOf(member.peer),
+      })),
     }))
     return { content: { notice: NOTICE, peers, total: found.length } }
   },

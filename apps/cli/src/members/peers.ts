@@ -67,13 +67,13 @@ async function listPeers(
 ): Promise<void> {
   const own = await shell.profile.readOwnKey()
   const standingOf = await standingsOf(shell, members)
-  const ratcheted = await ratchetedPeersIn(shell.profile.folder)
+  const sealingOf = await sealingsOf(shell)
   const present = new Map(online.map((entry) => [entry.peer, entry]))
   const rows = members.map((member) => ({
     ...member,
     known: knownAs(member, contacts, own),
     membership: standingOf(member.peer),
-    sealing: ratcheted.has(member.peer) ? ('ratchet' as const) : ('box key' as const),
+    sealing: sealingOf(member.peer),
     ...presenceOf(present.get(member.peer)),
   }))
   const { output } = shell
@@ -97,6 +97,12 @@ async function listPeers(
     const which = contacts.isVerified(contacts.keyOf(name)!) ? 'the one that you verified' : 'the pinned one'
     output.warn(`The key of ${escapeName(name)} differs from ${which}. Compare fingerprints before you accept it.`)
   }
+}
+
+/** Returns how this profile and its sessions seal for a peer. */
+export async function sealingsOf({ profile }: Shell): Promise<(peer: PeerKey) => 'ratchet' | 'box key'> {
+  const ratcheted = await ratchetedPeersIn(profile.folder)
+  return (peer) => (ratcheted.has(peer) ? 'ratchet' : 'box key')
 }
 
 /** The reason of an unproven member is in a warning, and in the JSON form. */

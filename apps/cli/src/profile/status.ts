@@ -3,6 +3,7 @@ import { fingerprint } from '@sealpost/identity'
 import { AVAILABILITIES } from '@sealpost/protocol'
 import { type Availability, type PeerKey, SealpostError, validateStatus } from '@sealpost/sdk'
 import type { KeyRecovery } from '@sealpost/sdk/recoveries'
+import { ratchetedPeersIn } from '@sealpost/sdk/sessions'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
 import { checkBroker } from '../broker/broker-supervisor.ts'
@@ -110,9 +111,10 @@ async function show(shell: Shell): Promise<void> {
       : { connected: true, ...session }
   const recovery = 'failure' in session ? null : await noticeRecoveries(shell)
   const proof = await ownProof(shell, { key, isLive: !('failure' in session) })
+  const ratchets = (await ratchetedPeersIn(profile.folder)).size
   const says = (await profile.readStatus()) ?? { availability: 'idle', summary: '' }
   await output.result(
-    { profile: profile.name, name, key, meshId, url, says, broker, ...proof, recovery, ...connection },
+    { profile: profile.name, name, key, meshId, url, says, broker, ...proof, ratchets, recovery, ...connection },
     () =>
       output.facts([
         ['profile', `${profile.name} (${profile.folder})`],
@@ -123,6 +125,7 @@ async function show(shell: Shell): Promise<void> {
         ['mesh', meshId],
         ['root', proof.root === null ? 'none' : fingerprint(proof.root)],
         ['membership', standingText(proof.membership)],
+        ['ratchets', ratchets === 0 ? 'none' : `with ${ratchets} ${ratchets === 1 ? 'peer' : 'peers'}`],
         ...(recovery === null ? [] : [['recovery', recoveryText(recovery)] as const]),
         ['broker', `${escapeName(url)}  ${broker.ready ? 'ready' : broker.live ? 'not ready' : 'does not respond'}`],
         ['session', 'failure' in session ? session.failure.message : sessionOf(session)],

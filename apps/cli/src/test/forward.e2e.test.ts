@@ -14,6 +14,7 @@ test('two profiles use ratchets without an option, and their commands show it an
   expect((await machine.run(['send', 'bob', 'only for you'])).code).toBe(0)
   const members = jsonLinesOf(await machine.run(['peers', '--json']))
   expect(members.find(({ name }) => name === 'bob')).toMatchObject({ sealing: 'ratchet' })
+  expect(jsonOf(await machine.run(['status', '--json']))).toMatchObject({ ratchets: 1 })
   const waiting = jsonLinesOf(await machine.run(['inbox', '--json', '--profile', 'bob']))
   expect(waiting).toMatchObject([{ text: 'only for you' }])
   const heard = jsonLinesOf(await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob']))
@@ -28,6 +29,8 @@ test('a user removes the pin of a peer that has lost its prekeys, also while oth
   expect((await machine.run(['send', 'bob', 'ratcheted'])).code).toBe(0)
   await using agent = await Agent.start(machine)
   expect((await agent.call('send_message', { to: 'bob', text: 'ratcheted too' })).isError).toBe(false)
+  const { peers } = (await agent.call('list_peers', { nameContains: 'bob' })).structured
+  expect(peers).toMatchObject([{ name: 'bob', sealing: 'ratchet' }])
   await deletePrekeys(up)
   const refused = await machine.run(['send', 'bob', 'in another lane', '--priority', 'now', '--json'])
   expect(errorOf(refused)).toMatchObject({ code: 'ratchet_required' })
