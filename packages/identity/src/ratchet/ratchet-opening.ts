@@ -79,10 +79,12 @@ function openInChain(
   if (!known && number < chain.next) return refuse(deletedKey(state, message.header))
   if (!known && !chain.key) return refuse(isGone(state, message.header) ? 'ratchet_key_gone' : 'ratchet_reset')
   const steps = known ? null : walk(chain.key!, chain.next, number + 1)
-  const text = openWith(crypto, state, message, known?.key ?? steps!.keys.get(number)!)
+  const key = known?.key ?? steps!.keys.get(number)!
+  const text = openWith(crypto, state, message, key)
   if (!text) return refuse('ratchet_reset')
-  if (steps) takeSteps(state, chain, { ...steps, opened: number }, nowMs)
-  else known!.isOpened = true
+  if (known) known.isOpened = true
+  else takeSteps(chain, { ...steps!, opened: number }, nowMs)
+  trimKeys(state, key)
   return { ok: true, text }
 }
 
@@ -97,15 +99,17 @@ function openNewChain(crypto: RatchetCrypto, state: RatchetSession, message: Rat
   if (!secret) return refuse('ratchet_reset')
   const { next: root, out: chainKey } = stepRoot(forks.seed, secret)
   const steps = walk(chainKey, 0, header.number + 1)
-  const text = openWith(crypto, state, message, steps.keys.get(header.number)!)
+  const key = steps.keys.get(header.number)!
+  const text = openWith(crypto, state, message, key)
   wipe(secret, chainKey)
   if (!text) return refuse('ratchet_reset')
   takeFork(offer, header.fork, forks)
   trimSeeds(state)
   const chain: ReceivingChain = { id: header.key, key: chainKey, next: 0, keys: new Map(), touchedMs: nowMs }
   state.receiving.set(header.chain, chain)
-  takeSteps(state, chain, { ...steps, opened: header.number }, nowMs)
+  takeSteps(chain, { ...steps, opened: header.number }, nowMs)
   chainSeen(state, header, root, nowMs)
+  trimKeys(state, key)
   return { ok: true, text }
 }
 
@@ -132,7 +136,6 @@ function chainSeen(state: RatchetSession, header: RatchetHeader, root: Uint8Arra
   if (state.unseen.size > FORKS_MAX) forgetUnseen(state, state.unseen.keys().next().value!)
   limitChains(state)
   retireOffers(state)
-  trimKeys(state)
 }
 
 /** Deletes the keys that the peer can't use any more: its chains use parents in ascending order. */
@@ -145,7 +148,7 @@ function retireOffers(state: RatchetSession): void {
 function close(state: RatchetSession, number: number, length: number, nowMs: number): void {
   const chain = state.receiving.get(number)
   if (!chain?.key) return
-  if (length > chain.next && length <= CHAIN_MAX) takeSteps(state, chain, walk(chain.key, chain.next, length), nowMs)
+  if (length > chain.next && length <= CHAIN_MAX) takeSteps(chain, walk(chain.key, chain.next, length), nowMs)
   wipe(chain.key)
   chain.key = null
   closeIfEmpty(state, number, chain)

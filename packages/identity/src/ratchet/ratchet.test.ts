@@ -308,6 +308,19 @@ test('a chain of a thousand missing messages and a thousand missing processes is
   expect(toHex(early[1_024]!.subarray(15, 47))).not.toBe(toHex(early[1_023]!.subarray(15, 47)))
 })
 
+test('the keys of rejected messages are bounded, and those that were deleted are reported', () => {
+  const { alice, bob } = pair()
+  const messages = Array.from({ length: 2_100 }, (_, i) => alice.seal(`${i}`))
+  for (const message of messages) expect(bob.open(message).ok).toBe(true)
+  bob.restart(bob.save())
+  const chains = [...bob.ratchet.sessions.values()].flatMap(({ receiving }) => [...receiving.values()])
+  expect(chains.reduce((sum, { keys }) => sum + keys.size, 0)).toBe(2_048)
+  for (const message of messages.slice(0, 52)) expect(bob.read(message)).toBe('ratchet_key_gone')
+  expect(bob.read(messages[52]!)).toBe('52')
+  expect(bob.read(messages[52]!)).toBe('settled')
+  expect(bob.read(messages[2_099]!)).toBe('2099')
+})
+
 test('a prekey statement is refused if it was changed, is of another peer or mesh, is older than one seen, or expired', () => {
   const { statement, own } = new Side(1, 2, true)
   const expected = { meshId: MESH, peerKey: own.signing.publicKey, nowMs: NOW }

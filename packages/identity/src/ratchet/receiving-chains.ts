@@ -8,7 +8,7 @@ import { stepChain, wipe } from './ratchet-crypto.ts'
 
 /** A chain ends after this many messages, which limits what one message can skip. */
 export const CHAIN_MAX = 1_024
-/** The number of skipped and retained keys. The oldest skipped ones are deleted first. */
+/** The number of skipped and retained keys. The oldest skipped ones are deleted first, and then the oldest retained ones. */
 const KEYS_MAX = 2_048
 /** The chains whose further keys can be derived. */
 const RECEIVING_MAX = 64
@@ -69,13 +69,13 @@ export function walk(chainKey: Uint8Array, from: number, to: number): Steps {
   return { keys, next: key, nextNumber: to }
 }
 
-export function takeSteps(state: ReceivingChains, chain: ReceivingChain, steps: Steps, nowMs: number): void {
+/** Adds the keys to the chain. Call `trimKeys` afterwards. */
+export function takeSteps(chain: ReceivingChain, steps: Steps, nowMs: number): void {
   for (const [number, key] of steps.keys) chain.keys.set(number, { key, isOpened: number === steps.opened })
   if (chain.key && chain.key !== steps.next) wipe(chain.key)
   chain.key = steps.next
   chain.next = steps.nextNumber
   chain.touchedMs = nowMs
-  if (steps.keys.size > 1) trimKeys(state)
 }
 
 /** Deletes the key of a message that was settled. Returns false if there is none. */
@@ -89,18 +89,20 @@ export function settleInChains(state: ReceivingChains, { chain: number, number: 
   return true
 }
 
-export function trimKeys(state: ReceivingChains): void {
-  let count = 0
-  for (const { keys } of state.receiving.values()) count += keys.size
-  if (count <= KEYS_MAX) return
-  for (const [number, chain] of [...state.receiving].sort(([a], [b]) => a - b)) {
-    for (const [message, { isOpened }] of [...chain.keys]) {
-      if (isOpened) continue
-      forgetKey(state, number, chain, message)
-      count -= 1
-      if (count <= KEYS_MAX) return
-    }
-  }
+/** Deletes the keys beyond the limit, except `kept`, which opens the current message. */
+export function trimKeys(state: ReceivingChains, kept: Uint8Array): void {
+  let excess = -KEYS_MAX
+  for (const { keys } of state.receiving.values()) excess += keys.size
+  if (excess <= 0) return
+  const chains = [...state.receiving].sort(([a], [b]) => a - b)
+  for (const isOpened of [false, true])
+    for (const [number, chain] of chains)
+      for (const [message, known] of [...chain.keys]) {
+        if (known.isOpened !== isOpened || known.key === kept) continue
+        forgetKey(state, number, chain, message)
+        excess -= 1
+        if (excess <= 0) return
+      }
 }
 
 export function forgetKey(state: ReceivingChains, number: number, chain: ReceivingChain, message: number): void {

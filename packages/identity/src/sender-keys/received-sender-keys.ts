@@ -17,6 +17,7 @@ import {
   type ReceivingChains,
   settleInChains,
   takeSteps,
+  trimKeys,
   walk,
 } from '../ratchet/receiving-chains.ts'
 import {
@@ -130,8 +131,9 @@ export class ReceivedSenderKeys {
     const known = chain.keys.get(number)
     if (!known && (number < chain.next || !chain.key)) return { ok: false, code: this.#deleted(chainNumber, ticket) }
     if (known) known.isOpened = true
-    else takeSteps(this.#state, chain, { ...walk(chain.key!, chain.next, number + 1), opened: number }, nowMs)
+    else takeSteps(chain, { ...walk(chain.key!, chain.next, number + 1), opened: number }, nowMs)
     const { key } = chain.keys.get(number)!
+    trimKeys(this.#state, key)
     return { ok: true, ticket: concatBytes([key, bodyId]), place: { chainId, number } }
   }
 

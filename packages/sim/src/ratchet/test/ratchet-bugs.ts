@@ -12,8 +12,8 @@ const identity: readonly Edit[] = [
   },
   {
     name: 'the key of a message is deleted when it is opened',
-    from: '  else known!.isOpened = true\n  return { ok: true, text }',
-    to: '  else known!.isOpened = true\n  chain.keys.delete(number)\n  return { ok: true, text }',
+    from: '  else takeSteps(chain, { ...steps!, opened: number }, nowMs)\n',
+    to: '  else takeSteps(chain, { ...steps!, opened: number }, nowMs)\n  chain.keys.delete(number)\n',
     breaks: /^silent loss/,
   },
   {
@@ -80,7 +80,7 @@ const identity: readonly Edit[] = [
   },
   {
     name: 'a chain closes without the keys of its missing messages',
-    from: 'if (length > chain.next && length <= CHAIN_MAX) takeSteps(state, chain, walk(chain.key, chain.next, length), nowMs)',
+    from: 'if (length > chain.next && length <= CHAIN_MAX) takeSteps(chain, walk(chain.key, chain.next, length), nowMs)',
     to: '',
     breaks: /^false alarm/,
   },
