@@ -8,6 +8,7 @@ import { claimPrekeys, type PrekeyResult } from '../prekeys/prekeys.ts'
 import type { RatchetLane, RatchetLanes } from './ratchet-lanes.ts'
 
 export interface AgreementPorts {
+  readonly now: () => Millis
   readonly lanes: RatchetLanes
   readonly access: () => Pick<HttpAccess, 'ask' | 'meshId'>
   readonly own: () => Identity
@@ -84,7 +85,7 @@ export class Agreements {
 
   #agree(lane: RatchetLane, peer: Correspondent, result: Extract<PrekeyResult, { ok: true }>): void {
     try {
-      const news = lane.ratchet.agree({ own: this.#ports.own(), peer }, result, Date.now())
+      const news = lane.ratchet.agree({ own: this.#ports.own(), peer }, result, this.#ports.now())
       this.#ports.reportNews(lane, news)
     } catch (cause) {
       if (!(cause instanceof OperatingError)) throw cause
@@ -98,14 +99,14 @@ export class Agreements {
     const { lanes } = this.#ports
     const known = lanes.peer(lane.peer)
     const isMissing = code === 'no_prekeys' || code === 'recipient_unknown' || code === 'prekey_expired'
-    if (isMissing && !known.isPinned) lanes.putPeer({ ...known, missingAtMs: Date.now() })
+    if (isMissing && !known.isPinned) lanes.putPeer({ ...known, missingAtMs: this.#ports.now() })
     else if (code === 'no_prekeys' || code === 'prekey_expired') this.#refuse(lane, ratchetRequired())
     else if (code === 'recipient_unknown' || code === 'not_allowed') this.#refuse(lane, null)
     else this.#refuse(lane, prekeyRefused(code))
   }
 
   #refuse(lane: RatchetLane, error: SealpostError | null): void {
-    lane.refusal = { untilMs: Date.now() + RETRY_MS, error }
+    lane.refusal = { untilMs: this.#ports.now() + RETRY_MS, error }
   }
 
   /** Without an answer, a lane that has used a ratchet waits. The others seal with box keys for a moment. */
@@ -118,7 +119,7 @@ export class Agreements {
       this.#refuse(lane, known.isPinned ? ratchetRequired() : null)
       this.#ports.unlock(lane.peer)
     }
-    if (this.#waiting.size > 0) this.#retryAtMs = Date.now() + RETRY_MS
+    if (this.#waiting.size > 0) this.#retryAtMs = this.#ports.now() + RETRY_MS
   }
 }
 

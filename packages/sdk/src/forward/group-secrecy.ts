@@ -23,6 +23,7 @@ import type { RatchetLane } from './ratchet-lanes.ts'
 
 export interface GroupSecrecyPorts {
   readonly meshId: MeshId
+  readonly now: () => Millis
   readonly writer: StoreWriter
   readonly plain: Pick<CryptoPort, 'seal' | 'open'>
   readonly sealBody: (body: Uint8Array) => SealedBody
@@ -85,7 +86,7 @@ export class GroupSecrecy {
     const { group, terms } = audience
     const to = audience.to.filter((peer) => !barred?.has(peer))
     const keys = this.#sendingTo(group.groupId, PRIORITIES.indexOf(terms.priority))
-    const message = keys.seal(body, to, Date.now())
+    const message = keys.seal(body, to, this.#ports.now())
     remember(this.#unsealed, message.body.bodyId, { message, keys, waiting: new Set(to) })
     return message.body
   }
@@ -116,7 +117,7 @@ export class GroupSecrecy {
     if (!opened.ok) return { verdict: opened, place: null }
     const received = opened.note?.group && this.#receivedFrom(arrival, opened.note.group)
     if (!received) return { verdict: { ok: false, reason: 'no_group' }, place: null }
-    const ticket = received.keys.open(opened.body, openRatcheted, Date.now())
+    const ticket = received.keys.open(opened.body, openRatcheted, this.#ports.now())
     if (!ticket.ok) return { verdict: { ok: false, reason: ticket.code }, place: null }
     return { verdict: { ...opened, body: ticket.ticket }, place: { received, place: ticket.place } }
   }

@@ -12,6 +12,7 @@ import { type PublishedPrekeys, publishPrekeys } from '../prekeys/prekeys.ts'
 import type { OwnStatement, RatchetLanes } from './ratchet-lanes.ts'
 
 export interface PublisherPorts {
+  readonly now: () => Millis
   readonly lanes: RatchetLanes
   readonly meshId: MeshId
   readonly access: () => Pick<HttpAccess, 'ask' | 'meshId'>
@@ -48,7 +49,7 @@ export class PrekeyPublisher {
   /** Call when a peer has used a prekey that this store lacks, at most once per `CHECK_EVERY_MS` with an effect. */
   lost(): void {
     const { statement } = this.#ports.lanes
-    if (statement && Date.now() - statement.issuedAtMs < CHECK_EVERY_MS) return
+    if (statement && this.#ports.now() - statement.issuedAtMs < CHECK_EVERY_MS) return
     this.#isLost = true
     this.check()
   }
@@ -67,7 +68,7 @@ export class PrekeyPublisher {
   async #publish(): Promise<void> {
     const { statement } = this.#ports.lanes
     const isDue = this.#isLost || this.#isRotationDue()
-    if (!isDue && Date.now() - statement!.checkedAtMs < CHECK_EVERY_MS) return
+    if (!isDue && this.#ports.now() - statement!.checkedAtMs < CHECK_EVERY_MS) return
     if (isDue) this.#rotate()
     const published = await this.#offer().catch((error: SealpostError) => {
       if (error.code !== 'prekey_rolled_back') throw error
@@ -76,7 +77,7 @@ export class PrekeyPublisher {
     this.#isLost = false
     const isEnough = published.oneTimeLeft >= ONE_TIME_MIN
     const { oneTimeLeft } = isEnough ? published : await this.#offer(ONE_TIME_COUNT - published.oneTimeLeft)
-    this.#note({ checkedAtMs: Date.now() })
+    this.#note({ checkedAtMs: this.#ports.now() })
     await this.#ports.stored()
     this.#ports.emit({ type: 'prekeys_published', oneTimeLeft })
   }
@@ -91,15 +92,15 @@ export class PrekeyPublisher {
   #isRotationDue(): boolean {
     const { statement, prekeys } = this.#ports.lanes
     const { signing, box } = this.#ports.own()
-    prekeys.expire(Date.now())
+    prekeys.expire(this.#ports.now())
     const isOwn = statement?.peerKey === signing.publicKey && statement.boxEpoch === box.epoch
-    return !isOwn || Date.now() - statement.issuedAtMs > SIGNED_MS
+    return !isOwn || this.#ports.now() - statement.issuedAtMs > SIGNED_MS
   }
 
   #rotate(): void {
     const { lanes, own, meshId } = this.#ports
     const identity = own()
-    const nowMs = Math.max(Date.now(), (lanes.statement?.issuedAtMs ?? 0) + 1)
+    const nowMs = Math.max(this.#ports.now(), (lanes.statement?.issuedAtMs ?? 0) + 1)
     const terms = { identity, meshId, nowMs, notAfterMs: nowMs + VALID_MS, keepFormerMs: KEEP_FORMER_MS, hasKem: true }
     const { bytes, peerKey, boxEpoch, issuedAtMs } = lanes.prekeys.rotate(sodiumRatchetCrypto, terms)
     this.#note({ statement: toBase64url(bytes), peerKey, boxEpoch, issuedAtMs, checkedAtMs: 0 })
@@ -117,7 +118,7 @@ export class PrekeyPublisher {
 
   #note(change: Partial<OwnStatement>): void {
     const { lanes } = this.#ports
-    lanes.statement = { expiredAtMs: Date.now(), ...lanes.statement, ...change } as OwnStatement
+    lanes.statement = { expiredAtMs: this.#ports.now(), ...lanes.statement, ...change } as OwnStatement
     lanes.putPrekeys()
   }
 }

@@ -132,6 +132,7 @@ export const laneOf = (lanes: RatchetLanes, peer: PeerKey, priority: Priority): 
   lanes.lane(peer, PRIORITIES.indexOf(priority))
 
 export interface RatchetOpener {
+  readonly now: () => Millis
   readonly sealer: Sealer
   readonly own: Identity
   readonly ownBoxes: readonly BoxKeys[]
@@ -147,7 +148,7 @@ export function openInLane(
   const lane = laneOf(by.lanes, from.peerKey, priority!)
   const { sealer } = by
   const message = { sealer, ratchet: lane.ratchet, parties: partiesOf(by, from) }
-  return { lane, opened: openRatcheted(message, envelope, { from, envelopeId }, Date.now()) }
+  return { lane, opened: openRatcheted(message, envelope, { from, envelopeId }, by.now()) }
 }
 
 /** Opens a ratcheted message that is not an envelope. */
@@ -157,7 +158,7 @@ export function openBytesInLane(
   from: Correspondent,
   bytes: Uint8Array,
 ): RatchetOpening {
-  return ratchet.open(bytes, partiesOf(by, from), Date.now())
+  return ratchet.open(bytes, partiesOf(by, from), by.now())
 }
 
 function partiesOf({ own, ownBoxes, lanes }: RatchetOpener, peer: Correspondent): RatchetParties {
