@@ -104,6 +104,7 @@ const authorityOf = async () => {
 
 const HELLO = 'alice: Are you there?\n'
 const SENT = 'recipient online: true\nPlease pay.\nconfirmed, signed by the recipient: true\n'
+const FORWARD = 'Only the two of us.\nforward secrecy: true\n'
 const ORDER = `shop: new row for relation "orders" violates check constraint "orders_item_check"
 warehouse: pack one chair
 shop: ordered one chair
@@ -121,6 +122,7 @@ test('the example works on each run and on any port, and leaves an empty queue',
     for (let run = 1; run <= 2; run++) expect(await runExample('hello.ts')).toEqual({ code: 0, output: HELLO })
     expect(await runExample('state.ts')).toEqual({ code: 0, output: STATE })
     expect(await runExample('sent.ts')).toEqual({ code: 0, output: SENT })
+    for (let run = 1; run <= 2; run++) expect(await runExample('forward.ts')).toEqual({ code: 0, output: FORWARD })
     const env = { DATABASE_URL: await databaseUrlOf(running) }
     expect(await runExample('order-service.ts', env)).toEqual({ code: 0, output: ORDER })
     const db = await databaseOf(running)
