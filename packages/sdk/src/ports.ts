@@ -272,7 +272,7 @@ export type PeerEvent =
   | { type: 'ratchet'; peer: PeerKey; priority: Priority | null; news: RatchetNews }
   /** The broker has the prekeys of this peer, and this many one-time prekeys. */
   | { type: 'prekeys_published'; oneTimeLeft: number }
-  /** This peer could not publish its prekeys. It tries again at the next connection. */
+  /** This peer could not publish its prekeys. It tries again at the next connection, and daily. */
   | { type: 'prekeys_failed'; error: SealpostError }
   /** A user has vouched for a device or removed it, with a signature. */
   | { type: 'device_changed'; user: PeerKey; device: PeerKey; label: string; isVouched: boolean }

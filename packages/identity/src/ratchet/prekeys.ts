@@ -69,7 +69,16 @@ export interface SpentPrekey {
 }
 
 const CONTEXT = context('sealpost-prekey/1')
-const FORMAT = 1
+const FORMAT = 2
+/** It has no times of one-time prekeys. */
+const FORMER_FORMAT = 1
+/** The time of a prekey that the directory still hands out. */
+const NEVER: Millis = Number.MAX_SAFE_INTEGER
+
+interface SecretOneTime extends KeyPair {
+  /** When the secret is deleted; for one that the directory still hands out, never. */
+  readonly keepUntilMs: Millis
+}
 
 interface SignedPrekey {
   readonly id: number
@@ -89,7 +98,7 @@ interface SignedPrekey {
  */
 export class Prekeys {
   readonly #signed = new Map<number, SignedPrekey>()
-  readonly #oneTime = new Map<number, KeyPair>()
+  readonly #oneTime = new Map<number, SecretOneTime>()
   /** The sessions that use a one-time prekey and are not stored yet. */
   readonly #inUse = new Map<number, string>()
 
@@ -114,14 +123,13 @@ export class Prekeys {
     },
   ): PrekeyStatement {
     const { identity, meshId, nowMs: issuedAtMs, notAfterMs } = terms
-    const keepUntilMs = Number.MAX_SAFE_INTEGER
     for (const former of this.#signed.values())
       former.keepUntilMs = Math.min(former.keepUntilMs, terms.nowMs + terms.keepFormerMs)
     const id = this.#newId(crypto)
     const keys = newKeyPair(crypto)
     const kem = terms.hasKem ? kemKeyPair(crypto) : null
     const boxEpoch = identity.box.epoch
-    this.#signed.set(id, { id, boxEpoch, keys, kem, keepUntilMs, answered: new Set() })
+    this.#signed.set(id, { id, boxEpoch, keys, kem, keepUntilMs: NEVER, answered: new Set() })
     const claim = { meshId, peerKey: identity.signing.publicKey, id, boxEpoch, issuedAtMs, notAfterMs }
     const fields = fieldsOf({ ...claim, publicKey: keys.publicKey, kemKey: kem?.publicKey ?? null })
     const signature = sign(identity.signing, concatBytes([CONTEXT, fields]))
@@ -133,13 +141,28 @@ export class Prekeys {
     return Array.from({ length: count }, () => {
       const id = this.#newId(crypto)
       const keys = newKeyPair(crypto)
-      this.#oneTime.set(id, keys)
+      this.#oneTime.set(id, { ...keys, keepUntilMs: NEVER })
       return { id, publicKey: keys.publicKey }
     })
   }
 
-  /** Deletes the secrets of signed prekeys whose time has passed. */
+  /**
+   * Call when the directory hands out only `current` from now on. The others still serve until `keepUntilMs`, because
+   * messages that were sealed with them may still wait.
+   */
+  retireOneTime(current: readonly OneTimePrekey[], keepUntilMs: Millis): void {
+    const ids = new Set(current.map(({ id }) => id))
+    for (const [id, key] of [...this.#oneTime])
+      if (key.keepUntilMs === NEVER && !ids.has(id)) this.#oneTime.set(id, { ...key, keepUntilMs })
+  }
+
+  /** Deletes the secrets of prekeys whose time has passed. */
   expire(nowMs: Millis): void {
+    for (const [id, { keepUntilMs, secretKey }] of [...this.#oneTime]) {
+      if (keepUntilMs > nowMs) continue
+      secretKey.fill(0)
+      this.#oneTime.delete(id)
+    }
     for (const { id, keepUntilMs, keys, kem } of [...this.#signed.values()]) {
       if (keepUntilMs > nowMs) continue
       keys.secretKey.fill(0)
@@ -188,8 +211,8 @@ export class Prekeys {
         ...[u32(answered.size), ...[...answered].map(fromHex)],
       ]),
     )
-    const oneTime = [...this.#oneTime].map(([id, { publicKey, secretKey }]) =>
-      concatBytes([u32(id), publicKey, secretKey]),
+    const oneTime = [...this.#oneTime].map(([id, { publicKey, secretKey, keepUntilMs }]) =>
+      concatBytes([u32(id), u64(keepUntilMs), publicKey, secretKey]),
     )
     const counts = [u16(FORMAT), u32(signed.length), u32(oneTime.length)]
     return concatBytes([...counts, ...signed, ...oneTime])
@@ -198,14 +221,19 @@ export class Prekeys {
   /** @throws AssertionFailed for bytes that `export` did not write */
   static restore(bytes: Uint8Array): Prekeys {
     const fields = new FieldReader(bytes)
-    assert(fields.u16() === FORMAT, 'the prekeys have a known format')
+    const format = fields.u16()
+    assert(format === FORMAT || format === FORMER_FORMAT, 'the prekeys have a known format')
     const prekeys = new Prekeys()
     const [signedCount, oneTimeCount] = [fields.u32(), fields.u32()]
     for (let i = 0; i < signedCount; i++) {
       const signed = readSigned(fields)
       prekeys.#signed.set(signed.id, signed)
     }
-    for (let i = 0; i < oneTimeCount; i++) prekeys.#oneTime.set(fields.u32(), readKeyPair(fields))
+    for (let i = 0; i < oneTimeCount; i++) {
+      const id = fields.u32()
+      const keepUntilMs = format === FORMAT ? fields.u64() : NEVER
+      prekeys.#oneTime.set(id, { ...readKeyPair(fields), keepUntilMs })
+    }
     assert(fields.isAtEnd, 'the prekeys are complete')
     return prekeys
   }

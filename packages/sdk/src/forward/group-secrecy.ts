@@ -13,7 +13,7 @@ import {
   senderKeyBox,
 } from '@sealpost/identity/sender-keys'
 import { PRIORITIES } from '@sealpost/protocol'
-import { type EnvelopeId, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { type EnvelopeId, type GroupId, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import type { DeliveryReceipt } from '../inbox/inbox.ts'
 import type { OpenVerdict } from '../inbox/message.ts'
 import type { BodyAudience, CryptoPort, IncomingEnvelope } from '../ports.ts'

@@ -23,7 +23,7 @@ import { senderKeyBox } from '@sealpost/identity/sender-keys'
 import { type FrameOf, PRIORITIES, type Priority } from '@sealpost/protocol'
 import { type Millis, type PeerKey, withResolvers } from '@sealpost/std'
 import type { PeerEngine } from '../engine.ts'
-import { SealpostError } from '../errors.ts'
+import type { SealpostError } from '../errors.ts'
 import type { HttpAccess, HttpSigner } from '../http/access.ts'
 import type { Message, OpenVerdict } from '../inbox/message.ts'
 import type { OwnKeys } from '../keys/key-epochs.ts'
@@ -103,6 +103,7 @@ export class PeerSecrecy implements AddedPart {
   readonly #closing = new AbortController()
   #boxes: readonly BoxKeys[]
   #paddedMax = Infinity
+  #maintainAtMs: Millis = Infinity
   #access: ReturnType<SecrecyPlatform['accessTo']>
   #added!: AddedPartPorts
 
@@ -168,13 +169,21 @@ export class PeerSecrecy implements AddedPart {
 
   connected({ envelopeBytesMax }: FrameOf<'welcome'>): void {
     this.#paddedMax = envelopeBytesMax - PADDING_ROOM_BYTES
+    this.#maintain()
+  }
+
+  /** Renews the prekeys and deletes old keys, also of a peer that stays connected. */
+  #maintain(): void {
+    this.#maintainAtMs = this.#platform.now() + DAY_MS
     this.#publisher.check()
     this.#expire()
   }
 
-  tick(): void {
-    const nowMs = this.#platform.now()
+  /** `engineMs` never goes back, so that a clock that was set back causes no loop of early ticks. */
+  tick(engineMs: Millis): void {
+    const nowMs = Math.max(engineMs, this.#platform.now())
     if (nowMs >= this.#agreements.wakeAtMs) this.#agreements.resume()
+    if (nowMs >= this.#maintainAtMs) this.#maintain()
     for (const lane of this.#unanswered) {
       if (nowMs < lane.unanswered!.sinceMs + UNANSWERED_MS_MAX) return
       this.#sendEmpty(lane)
@@ -183,7 +192,11 @@ export class PeerSecrecy implements AddedPart {
 
   get wakeAtMs(): Millis {
     const [oldest] = this.#unanswered
-    return Math.min(this.#agreements.wakeAtMs, oldest ? oldest.unanswered!.sinceMs + UNANSWERED_MS_MAX : Infinity)
+    return Math.min(
+      this.#agreements.wakeAtMs,
+      this.#maintainAtMs,
+      oldest ? oldest.unanswered!.sinceMs + UNANSWERED_MS_MAX : Infinity,
+    )
   }
 
   get ratchetedPeers(): readonly RatchetedPeer[] {
@@ -202,7 +215,10 @@ export class PeerSecrecy implements AddedPart {
   }
 
   readonly received = ignore
-  readonly disconnected = ignore
+
+  disconnected(): void {
+    this.#maintainAtMs = Infinity
+  }
 
   close(error: SealpostError): void {
     for (const end of this.#endings) end(error)

@@ -27,6 +27,11 @@ const DAY_MS: Millis = 86_400_000
 const SIGNED_MS: Millis = 7 * DAY_MS
 const KEEP_FORMER_MS: Millis = 60 * DAY_MS
 const VALID_MS: Millis = 365 * DAY_MS
+/**
+ * The age at which the next signed prekey also replaces the one-time prekeys, so that the secrets of claimed ones that
+ * nobody used can be deleted. An attempt that fails adds secrets, so there is at most one for each signed prekey.
+ */
+const ONE_TIME_MS: Millis = 30 * DAY_MS
 /** How often a peer that connects compares its prekeys with the broker's. */
 const CHECK_EVERY_MS: Millis = 3_600_000
 const ONE_TIME_COUNT = 100
@@ -35,13 +40,14 @@ const ONE_TIME_MIN = 50
 export class PrekeyPublisher {
   readonly #ports: PublisherPorts
   #running: Promise<void> | null = null
-  #isLost = false
+  /** Whether the next publication replaces the one-time prekeys that nobody has claimed. */
+  #isReplacing = false
 
   constructor(ports: PublisherPorts) {
     this.#ports = ports
   }
 
-  /** Call when the peer has connected, and when its box key has changed. */
+  /** Call when the peer has connected, then daily, and when its box key has changed. */
   check(): void {
     this.#running ??= this.#run()
   }
@@ -50,7 +56,7 @@ export class PrekeyPublisher {
   lost(): void {
     const { statement } = this.#ports.lanes
     if (statement && this.#ports.now() - statement.issuedAtMs < CHECK_EVERY_MS) return
-    this.#isLost = true
+    this.#isReplacing = true
     this.check()
   }
 
@@ -67,32 +73,36 @@ export class PrekeyPublisher {
 
   async #publish(): Promise<void> {
     const { statement } = this.#ports.lanes
-    const isDue = this.#isLost || this.#isRotationDue()
-    if (!isDue && this.#ports.now() - statement!.checkedAtMs < CHECK_EVERY_MS) return
-    if (isDue) this.#rotate()
+    const nowMs = this.#ports.now()
+    const isDue = this.#isReplacing || this.#isRotationDue()
+    if (!isDue && nowMs - statement!.checkedAtMs < CHECK_EVERY_MS) return
+    this.#ports.lanes.prekeys.expire(nowMs)
+    if (isDue) {
+      this.#isReplacing ||= nowMs - (statement?.replacedAtMs ?? nowMs) > ONE_TIME_MS
+      this.#rotate()
+    }
     const published = await this.#offer().catch((error: SealpostError) => {
       if (error.code !== 'prekey_rolled_back') throw error
       return this.#replace()
     })
-    this.#isLost = false
+    this.#isReplacing = false
     const isEnough = published.oneTimeLeft >= ONE_TIME_MIN
     const { oneTimeLeft } = isEnough ? published : await this.#offer(ONE_TIME_COUNT - published.oneTimeLeft)
-    this.#note({ checkedAtMs: this.#ports.now() })
+    this.#note({ checkedAtMs: nowMs, replacedAtMs: this.#ports.lanes.statement!.replacedAtMs ?? nowMs })
     await this.#ports.stored()
     this.#ports.emit({ type: 'prekeys_published', oneTimeLeft })
   }
 
   /** The directory has a later statement, so this store was restored from an older one. */
   #replace(): Promise<PublishedPrekeys> {
-    this.#isLost = true
+    this.#isReplacing = true
     this.#rotate()
     return this.#offer()
   }
 
   #isRotationDue(): boolean {
-    const { statement, prekeys } = this.#ports.lanes
+    const { statement } = this.#ports.lanes
     const { signing, box } = this.#ports.own()
-    prekeys.expire(this.#ports.now())
     const isOwn = statement?.peerKey === signing.publicKey && statement.boxEpoch === box.epoch
     return !isOwn || this.#ports.now() - statement.issuedAtMs > SIGNED_MS
   }
@@ -107,13 +117,19 @@ export class PrekeyPublisher {
   }
 
   /** Stores the secrets, then publishes. */
-  async #offer(count = this.#isLost ? ONE_TIME_COUNT : 0): Promise<PublishedPrekeys> {
-    const { lanes, access, stored } = this.#ports
+  async #offer(count = this.#isReplacing ? ONE_TIME_COUNT : 0): Promise<PublishedPrekeys> {
+    const { now, lanes, access, stored } = this.#ports
     const oneTime: readonly OneTimePrekey[] = lanes.prekeys.addOneTime(sodiumRatchetCrypto, count)
     this.#note({})
     await stored()
     const bytes = fromBase64url(lanes.statement!.statement)
-    return publishPrekeys(access(), { statement: { bytes }, oneTime, replaces: this.#isLost })
+    const replaces = this.#isReplacing
+    const published = await publishPrekeys(access(), { statement: { bytes }, oneTime, replaces })
+    if (replaces) {
+      lanes.prekeys.retireOneTime(oneTime, now() + KEEP_FORMER_MS)
+      this.#note({ replacedAtMs: now() })
+    }
+    return published
   }
 
   #note(change: Partial<OwnStatement>): void {

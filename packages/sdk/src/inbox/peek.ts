@@ -109,7 +109,10 @@ function cryptoOf(options: SodiumCryptoOptions, records: readonly StoreRecord[])
   const writer = new StoreWriter(() => undefined)
   const lanes = new RatchetLanes(meshId, writer, records)
   const { sealBody } = crypto.groups
-  const groups = new GroupSecrecy({ meshId, now: Date.now, writer, plain: crypto, sealBody, distribute: () => null }, records)
+  const groups = new GroupSecrecy(
+    { meshId, now: Date.now, writer, plain: crypto, sealBody, distribute: () => null },
+    records,
+  )
   const own = { own: identity, ownBoxes: [identity.box, ...formerBoxKeys] }
   const by = { ...own, now: Date.now, sealer: new Sealer(options), lanes }
   const open: CryptoPort['open'] = (from, arrival) => {

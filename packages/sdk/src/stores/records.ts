@@ -207,6 +207,8 @@ export interface PrekeysRecord {
   readonly issuedAtMs: Millis
   /** When the broker last had this statement; 0 if it was not published. */
   readonly checkedAtMs: Millis
+  /** When the broker first had one-time prekeys, or last replaced all of them; absent before. */
+  readonly replacedAtMs?: Millis
   /** When keys of messages that did not arrive were last deleted. */
   readonly expiredAtMs: Millis
   readonly bytes: Uint8Array
