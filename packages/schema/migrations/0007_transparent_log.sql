@@ -44,7 +44,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     || int4send(box_epoch) || int8send(not_after_ms) || signature
 $$;
 --> statement-breakpoint
--- The statements that belong into the logs, as far as they are stored. The numbers are those of log-entry.ts.
+-- The statements that belong into the logs, as far as they are stored. The numbers are those of log-entry.ts. `place` orders the
+-- statements of a kind whose order counts. A recovery that took effect is a former identity, too, and has one entry.
 CREATE VIEW log_statement AS
   SELECT mesh_id AS mesh, 1 AS kind, 0::bigint AS place, key_binding_statement(mesh_id, peer_key, box_key, box_epoch, binding_not_after_ms, binding_signature) AS statement
     FROM member WHERE NOT is_pool
@@ -52,14 +53,15 @@ CREATE VIEW log_statement AS
     FROM former_binding f JOIN member m USING (mesh_id, peer_no)
   UNION ALL SELECT mesh_id, 2, 0, statement FROM device
   UNION ALL SELECT mesh_id, 3, 0, removal FROM device WHERE removal IS NOT NULL
-  UNION ALL SELECT mesh_id, 4, 0, statement FROM former_identity
+  UNION ALL SELECT f.mesh_id, 4, 0, f.statement FROM former_identity f WHERE NOT EXISTS (
+    SELECT FROM key_recovery r WHERE r.mesh_id = f.mesh_id AND r.former_key = f.peer_key AND r.statement = f.statement)
   UNION ALL SELECT mesh_id, 5, 0, statement FROM peer_group
   UNION ALL SELECT mesh_id, 6, 0, statement FROM pool
   UNION ALL SELECT mesh_id, CASE kind WHEN 'certificate' THEN 7 WHEN 'endorsement' THEN 8 ELSE 11 END, at_ms, statement FROM member_proof
   UNION ALL SELECT mesh_id, 9, number, statement FROM member_revocation
   UNION ALL SELECT mesh_id, 10, 0, root_key FROM mesh_root
   UNION ALL SELECT mesh_id, 12, epoch, statement FROM heir_statement
-  UNION ALL SELECT mesh_id, 13, epoch, statement FROM key_recovery;
+  UNION ALL SELECT mesh_id, 13, (1000 * extract(epoch FROM published_at))::bigint, statement FROM key_recovery;
 --> statement-breakpoint
 -- Appends an entry, unless the log has it, and the nodes of the subtrees that it completes. Takes the lock of the log.
 CREATE FUNCTION log_append(mesh uuid, kind integer, statement bytea) RETURNS void
@@ -98,7 +100,11 @@ BEGIN
     WHEN 'device' THEN
       PERFORM log_append(NEW.mesh_id, 2, NEW.statement);
       IF NEW.removal IS NOT NULL THEN PERFORM log_append(NEW.mesh_id, 3, NEW.removal); END IF;
-    WHEN 'former_identity' THEN PERFORM log_append(NEW.mesh_id, 4, NEW.statement);
+    WHEN 'former_identity' THEN
+      IF NOT EXISTS (SELECT FROM key_recovery r WHERE r.mesh_id = NEW.mesh_id AND r.former_key = NEW.peer_key
+          AND r.statement = NEW.statement) THEN
+        PERFORM log_append(NEW.mesh_id, 4, NEW.statement);
+      END IF;
     WHEN 'peer_group' THEN PERFORM log_append(NEW.mesh_id, 5, NEW.statement);
     WHEN 'pool' THEN PERFORM log_append(NEW.mesh_id, 6, NEW.statement);
     WHEN 'member_proof' THEN PERFORM log_append(NEW.mesh_id,

@@ -1,9 +1,22 @@
 /** Tests the log that the triggers write against the tree and the proofs that peers compute. */
-import { bindBoxKey, generateIdentity, generateSigningKeys, ready } from '@sealpost/identity'
+import {
+  bindBoxKey,
+  createInvite,
+  generateIdentity,
+  generateSigningKeys,
+  nameRootForMany,
+  readAnyInvite,
+  ready,
+  type SigningKeys,
+  signAdmission,
+  signHeirs,
+  signRecovery,
+} from '@sealpost/identity'
 import {
   compareCheckpoints,
   entryKindOf,
   entryLeaf,
+  isEntrySigned,
   keyBindingStatement,
   type LogEntry,
   readCheckpoint,
@@ -89,6 +102,61 @@ test('a key binding, its renewal and a root are entries, a repeated statement is
     ['root', root],
   ])
 })
+
+test('admissions, heirs and recoveries are entries, and a recovery that takes effect is no second one', async () => {
+  const meshId = await newMesh(db)
+  const user = generateIdentity()
+  const [laptop, next, last] = [generateSigningKeys(), generateSigningKeys(), generateSigningKeys()]
+  const binding = bindBoxKey(user, meshId, FAR_MS)
+  const [peer] = await addMembers(db, meshId, [binding])
+  const invite = createInvite(signing, {
+    meshId,
+    url: 'wss://broker.example',
+    brokerKey: signing.publicKey,
+    usesMax: 2,
+  })
+  const line = nameRootForMany(signing, invite, { root: signing.publicKey, revocations: 0 })
+  const admission = signAdmission(user.signing, readAnyInvite(line).admission!, { name: 'ben', atMs: 5 })
+  const heirsOf = (owner: SigningKeys, epoch: number) =>
+    signHeirs(owner, { meshId, epoch, heirs: [{ device: laptop.publicKey, label: 'laptop' }] })
+  const heirs = heirsOf(user.signing, 2)
+  const recovery = signRecovery({ heir: laptop, successor: next }, { heirs, atMs: 1 })
+  const newHeirs = heirsOf(next, 1)
+  const later = signRecovery({ heir: laptop, successor: last }, { heirs: newHeirs, atMs: 2 })
+  const recover = (former: SigningKeys, epoch: number, successor: SigningKeys, statement: Uint8Array) => `
+    insert into key_recovery values ('${meshId}', ${bytes(former)}, ${peer}, ${epoch}, ${bytes(laptop)}, ${bytes(successor)}, ${literal(statement)});
+    insert into former_identity (mesh_id, peer_key, peer_no, statement) values ('${meshId}', ${bytes(former)}, ${peer}, ${literal(statement)});`
+  for (const statements of [
+    `insert into member_proof values ('${meshId}', ${bytes(user.signing)}, 'admission', ${bytes(signing)}, 5, ${literal(admission)})`,
+    `insert into heir_statement values ('${meshId}', ${peer}, ${bytes(user.signing)}, 2, ${literal(heirs)})`,
+    recover(user.signing, 2, next, recovery),
+    `update heir_statement set user_key = ${bytes(next)}, epoch = 1, statement = ${literal(newHeirs)} where mesh_id = '${meshId}'`,
+    recover(next, 1, last, later),
+  ])
+    await db.run((sql) => sql.unsafe(statements).simple())
+  const all = [
+    ['binding', toHex(keyBindingStatement(binding))],
+    ['admission', toHex(admission)],
+    ['heirs', toHex(heirs)],
+    ['recovery', toHex(recovery)],
+    ['heirs', toHex(newHeirs)],
+    ['recovery', toHex(later)],
+  ]
+  const entries = await entriesOf(meshId)
+  expect(entries.map(({ kind, statement }) => [kind, toHex(statement)])).toEqual(all)
+  expect(entries.filter((entry) => !isEntrySigned(entry, meshId))).toEqual([])
+
+  for (const table of ['log_entry', 'log_node', 'mesh_log'])
+    await db.run((sql) => sql.unsafe(`delete from ${table} where mesh_id = '${meshId}'`))
+  await db.run((sql) => sql`insert into mesh_log (mesh_id, is_complete) values (${meshId}, false)`)
+  while (await backfillLogs(db, 10));
+  const [bound, admitted, , first, newest, second] = all
+  const again = (await entriesOf(meshId)).map(({ kind, statement }) => [kind, toHex(statement)])
+  expect(again).toEqual([bound, admitted, newest, first, second])
+})
+
+const literal = (statement: Uint8Array): string => `'\\x${toHex(statement)}'::bytea`
+const bytes = ({ publicKey }: SigningKeys): string => `'\\x${publicKey}'::bytea`
 
 test('concurrent statements leave no gap, and one that is rolled back leaves no leaf', async () => {
   const meshId = await newMesh(db)
