@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { fingerprint } from '@sealpost/identity'
 import type { MemberEntry } from '@sealpost/sdk'
 import { type AuditFinding, type AuditPins, type AuditReport, auditLog, exportLog } from '@sealpost/sdk/audit'
-import { OperatingError } from '@sealpost/std'
+import { fromBase64url, OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { escapeName, formatTime } from '../output.ts'
 import { SharedStore } from '../profile/contacts.ts'
@@ -20,7 +20,7 @@ interface AuditOptions {
 export function auditCommand(run: RunAction): Command {
   return new Command('audit')
     .description(
-      "Verify the mesh's log: its signatures, its tree, and that it proves every member, key and group that the broker lists",
+      "Verify the mesh's log: its signatures, its tree, and that it proves every member, key, group and pool that the broker lists",
     )
     .argument('[FILE]', 'verify this export instead, without a broker')
     .option('--export <FILE>', 'also write the log and the lists to FILE, for an auditor')
@@ -49,13 +49,14 @@ async function auditMesh(
   shell: Shell,
   { path, accept = false }: { readonly path: string | undefined; readonly accept: boolean | undefined },
 ): Promise<AuditReport> {
-  const listed: readonly MemberEntry[] = await callPeer(shell, { method: 'members', params: null })
+  const members: readonly MemberEntry[] = await callPeer(shell, { method: 'members', params: null })
+  const pools = await callPeer(shell, { method: 'poolStatements', params: null })
   await using proofs = await openProfileProofs(shell)
   if (accept) {
     const { size } = await proofs.log.accept()
     shell.output.info(`Accepted the log of ${size} entries.`)
   }
-  const exported = await exportLog(proofs, listed)
+  const exported = await exportLog(proofs, { members, pools: pools.map(fromBase64url) })
   if (path !== undefined) await writeSynced(path, `${JSON.stringify(exported)}\n`, 0o600)
   const report = await auditLog(exported)
   if (!report.problems.some(({ code }) => code === 'checkpoint_forged')) await proofs.log.refresh()
@@ -132,8 +133,11 @@ const SENTENCES: Readonly<Record<AuditFinding['code'], (about: string) => string
   root_differs: (root) => `the log names another root: ${root}`,
   member_unproven: (name) => `${escapeName(name)} is listed as a member, but the log does not prove it`,
   binding_not_logged: (peer) => `the log does not contain the key of ${escapeName(peer)} that the broker hands out`,
-  statement_not_logged: (id) => `the log does not contain the newest statement of the group ${id}`,
+  statement_not_logged: (id) => `the log does not contain the newest statement of ${id} that the broker shows`,
   group_rolled_back: (id) => `the broker shows an older statement of the group ${id} than the log contains`,
+  pool_rolled_back: (id) => `the broker shows an older statement of the pool ${id} than the log contains`,
+  recovery_cancelled: (name) =>
+    `a device has certified the key of ${escapeName(name)}, which is listed although the former key had cancelled this`,
   member_unlisted: (name) => `${escapeName(name)} is proven and not revoked, but not listed`,
   entry_unknown: (at) => `this version does not know the kind of entry ${at}`,
 }

@@ -20,7 +20,7 @@ import { prepareSend } from '@sealpost/sdk/prepare'
 import { sentLogOf } from '@sealpost/sdk/sent'
 import type { State } from '@sealpost/sdk/state'
 import { type Device, type SenderUser, usersOf } from '@sealpost/sdk/users'
-import { type Millis, OperatingError } from '@sealpost/std'
+import { type Millis, OperatingError, toBase64url } from '@sealpost/std'
 import { readableName, typedName, unknownName } from '../members/names.ts'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
@@ -364,6 +364,8 @@ interface PoolSendParams extends PostParams {
 interface PoolCalls {
   /** Returns all pools of the mesh. */
   pools(params: null): Promise<readonly PoolFacts[]>
+  /** Returns the statements of all pools, in base64url. */
+  poolStatements(params: null): Promise<readonly string[]>
   createPool(params: { name: string; members: readonly PeerKey[] }): Promise<PoolFacts>
   changePool(params: PoolChange): Promise<PoolFacts>
   deletePool(params: { pool: PoolId }): Promise<null>
@@ -379,6 +381,7 @@ function poolCallsOf(peer: Peer, seats: PoolSeats): PoolCalls {
   const pools = poolsOf(peer)
   return {
     pools: async () => (await pools.list()).map(factsOf),
+    poolStatements: async () => (await pools.list()).map(({ statement }) => toBase64url(statement)),
     createPool: async ({ name, members }) => factsOf(await pools.create(name, members)),
     changePool: async ({ pool, ...change }) => changeMemberList(await pools.find(pool), change),
     deletePool: async ({ pool }) => {

@@ -32,14 +32,16 @@ test('a mesh passes, and so does its export on a machine without a profile', asy
   const invite = (await machine.run(['invite', 'create', '--quiet'])).stdout.trim()
   expect((await machine.run(['join', invite, '--name', 'bob', '--profile', 'bob'])).code).toBe(0)
   expect((await machine.run(['group', 'create', 'crew', 'bob'])).code).toBe(0)
+  expect((await machine.run(['pool', 'create', 'reviewers', 'alice'])).code).toBe(0)
+  expect((await machine.run(['pool', 'add', 'reviewers', 'bob'])).code).toBe(0)
   const shown = await machine.run(['audit'])
   expect(shown).toMatchObject({ code: 0, stderr: '' })
   expect(shown.stdout).toContain('2 listed, 0 revoked')
   const online = jsonOf(await machine.run(['audit', '--export', file, '--json'])) as Record<string, unknown>
   expect(online).toMatchObject({
-    ...{ ok: true, size: 6, members: 2, revocations: 0, root: up.facts.root, problems: [], notes: [] },
-    entries: { binding: 2, root: 1, endorsement: 1, certificate: 1, group: 1 },
-    checkpoint: { size: 6 },
+    ...{ ok: true, size: 8, members: 2, revocations: 0, root: up.facts.root, problems: [], notes: [] },
+    entries: { binding: 2, root: 1, endorsement: 1, certificate: 1, group: 1, pool: 2 },
+    checkpoint: { size: 8 },
   })
   await using other = await Machine.make()
   expect(jsonOf(await other.run(['audit', file, '--json']))).toMatchObject({ ...online })
@@ -56,10 +58,14 @@ test('a changed export fails the audit of a member and of a stranger', async () 
   }
   const { entries, members } = exported
   expect(await audited({ entries: entries.slice(0, -1) })).toEqual(
-    expect.arrayContaining(['tree_differs 5', 'log_rolled_back 6', expect.stringContaining('statement_not_logged')]),
+    expect.arrayContaining(['tree_differs 7', 'log_rolled_back 8', expect.stringContaining('statement_not_logged')]),
   )
+  const [earlier] = entries.filter(({ kind }) => kind === 'pool')
+  expect(await audited({ pools: [earlier!.statement] })).toEqual([
+    expect.stringMatching(/^pool_rolled_back [0-9a-f]{64}$/),
+  ])
   const swapped = [entries[1]!, entries[0]!, ...entries.slice(2)]
-  expect(await audited({ entries: swapped })).toEqual(expect.arrayContaining(['tree_differs 6', 'log_forked 6']))
+  expect(await audited({ entries: swapped })).toEqual(expect.arrayContaining(['tree_differs 8', 'log_forked 8']))
   expect(await audited({ members: members.map((each) => ({ ...each, role: 'admin' })) })).toEqual([
     'member_unproven bob',
   ])
@@ -98,7 +104,7 @@ test('rows that an operator inserts, and entries that it removes, are found', as
   expect((await machine.run(['peers'])).stderr).toMatch(/\(log_(forked|rolled_back)\)/)
   await attack(`select log_append(mesh_id, kind, statement) from stolen where kind = 5`)
   const accepted = await machine.run(['audit', '--accept'])
-  expect(accepted).toMatchObject({ code: 0, stderr: expect.stringContaining('Accepted the log of 7 entries') })
+  expect(accepted).toMatchObject({ code: 0, stderr: expect.stringContaining('Accepted the log of 9 entries') })
   expect((await machine.run(['audit'])).code).toBe(0)
 })
 

@@ -1,7 +1,8 @@
 /** Tests that a device which is an heir recovers its user's lost key, and what contacts and the user see. */
-import { rm } from 'node:fs/promises'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
+import type { LogExport } from '@sealpost/sdk/audit'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { AS_ALICE, failureOf, jsonLinesOf, jsonOf, Machine, ownerUrl, startUp, type Up } from './cli.ts'
@@ -42,6 +43,8 @@ async function passWeekFor(profile: string): Promise<void> {
 }
 
 let carol: string
+/** The key that the stolen laptop certifies. */
+let thief: string
 
 test('a user names devices as heirs, but no session and no unknown device', async () => {
   carol = jsonOf(await as('carol', 'key', 'fingerprint', '--json')).key
@@ -61,6 +64,7 @@ test('a user names devices as heirs, but no session and no unknown device', asyn
 
 test('the user sees a pending recovery and cancels it', async () => {
   const pending = jsonOf(await as('laptop', 'key', 'recover', 'thief', '--json'))
+  thief = pending.key
   expect(pending).toMatchObject({ state: 'pending', profile: 'thief' })
   const status = await as('carol', 'status', '--json')
   expect(jsonOf(status)).toMatchObject({ recovery: { state: 'pending', label: 'laptop', successor: pending.key } })
@@ -110,4 +114,17 @@ test('a device recovers the key of its user, and each contact compares the finge
   expect((await as('bob', 'send', 'carol', 'to the new key')).code).toBe(0)
   const heard = await as('carol', 'listen', '--count', '2')
   expect(heard.stdout.match(/to the new key/g)).toHaveLength(2)
+})
+
+test('an audit follows the recovery, and finds one that its user had cancelled', async () => {
+  const file = join(machine.folder, 'log.json')
+  const report = jsonOf(await machine.run(['audit', '--export', file, '--json']))
+  expect(report).toMatchObject({ ok: true, problems: [], entries: { admission: 3, recovery: 2 } })
+  const exported = JSON.parse(await readFile(file, 'utf8')) as LogExport
+  const members = exported.members.map((each) => (each.name === 'carol' ? { ...each, peer: thief } : each))
+  await writeFile(file, JSON.stringify({ ...exported, members }))
+  const stolen = await machine.run(['audit', file, '--json'])
+  const { problems } = JSON.parse(stolen.stdout) as { problems: { code: string; about: string }[] }
+  expect(problems).toContainEqual({ code: 'recovery_cancelled', about: 'carol', reason: null })
+  expect(stolen.code).toBe(1)
 })

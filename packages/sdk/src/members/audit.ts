@@ -1,14 +1,7 @@
 /**
  * Exports the transparent log of a mesh, and audits the export without a broker (`@sealpost/sdk/audit`, docs/adr/0023).
  */
-import {
-  type InviteRole,
-  MembershipProofs,
-  readGroup,
-  readIdentityRotation,
-  readRecovery,
-  ready,
-} from '@sealpost/identity'
+import { type InviteRole, MembershipProofs, readGroup, readPool, ready } from '@sealpost/identity'
 import {
   type Checkpoint,
   type EntryKind,
@@ -28,6 +21,7 @@ import { SealpostError } from '../errors.ts'
 import { answerMalformed, bytesOf } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
 import type { MemberEntry } from '../requests/requests.ts'
+import { LoggedSuccessors } from './logged-successors.ts'
 import type { MemberProofs } from './member-proofs.ts'
 import { readLogEntries, type SignedCheckpoint } from './mesh-log.ts'
 
@@ -51,17 +45,26 @@ export interface LogExport extends ExportedCheckpoint {
   /** The members that the broker lists, and their key bindings. */
   readonly members: readonly { readonly peer: PeerKey; readonly name: string; readonly role: InviteRole }[]
   readonly bindings: readonly string[]
-  /** The newest statements of the groups of the exporting member. */
+  /** The newest statements of the groups of the exporting member, and of the pools. */
   readonly groups: readonly string[]
+  readonly pools: readonly string[]
+}
+
+/** What the broker lists to the exporting member over its connection. */
+export interface ListedMesh {
+  /** `peer.members()`. */
+  readonly members: readonly MemberEntry[]
+  /** The `statement` of each pool in `poolsOf(peer).list()`. */
+  readonly pools: readonly Uint8Array[]
 }
 
 /**
- * Exports the log. `listed`: the members that the broker lists (`peer.members()`).
+ * Exports the log, and what the broker lists beside it.
  * @throws SealpostError `connection_lost`, and the broker's refusals: `log_incomplete`, `log_broken`, or `not_found` of an
  * earlier version
- * @example const file = await exportLog(members, await peer.members())
+ * @example const file = await exportLog(members, { members: await peer.members(), pools: [] })
  */
-export async function exportLog(members: MemberProofs, listed: readonly MemberEntry[]): Promise<LogExport> {
+export async function exportLog(members: MemberProofs, { members: listed, pools }: ListedMesh): Promise<LogExport> {
   const { meshId, brokerKey } = members.log.parts
   // Before the checkpoint, so that the log contains all of it.
   const bindings = await bindingsOf(members, listed)
@@ -75,7 +78,7 @@ export async function exportLog(members: MemberProofs, listed: readonly MemberEn
     known: known && exported(known),
     entries: entries.map(({ kind, statement }) => ({ kind, statement: toBase64url(statement) })),
     members: listed.map(({ peer, name, role }) => ({ peer, name, role })),
-    ...{ bindings, groups },
+    ...{ bindings, groups, pools: pools.map(toBase64url) },
   }
 }
 
@@ -133,11 +136,14 @@ export type AuditCode =
   | 'revocations_broken'
   /** The newest root in the log is not the pinned one. */
   | 'root_differs'
-  /** The list contains a member, a key binding or a group that the log does not prove, or an older group than the log. */
+  /** The list contains a member, a key binding, a group or a pool that the log does not prove, or an older one than the log. */
   | 'member_unproven'
   | 'binding_not_logged'
   | 'statement_not_logged'
   | 'group_rolled_back'
+  | 'pool_rolled_back'
+  /** The broker lists the successor of a key whose user had cancelled this recovery. */
+  | 'recovery_cancelled'
   /** A note: the log proves a member that the broker does not list, for example because it was revoked without a signature. */
   | 'member_unlisted'
   /** A note: this version does not know the kind of the entry. */
@@ -171,7 +177,7 @@ export interface AuditPins {
 
 /**
  * Verifies an export: the signature of the checkpoint, the tree, every statement, and that the log proves every listed
- * member, binding and group. Sends nothing.
+ * member, binding, group and pool. Sends nothing.
  * @throws SealpostError `export_malformed`
  * @example const { problems } = await auditLog(JSON.parse(text), { brokerKey })
  */
@@ -189,8 +195,8 @@ const exportMalformed = (cause?: unknown): SealpostError =>
   new SealpostError('export_malformed', 'This is not an export of a log, or a part of it is missing.', { cause })
 
 function isExport(file: unknown): file is LogExport {
-  const { format, entries, members, bindings, groups } = (file ?? {}) as Partial<LogExport>
-  return format === FORMAT && [entries, members, bindings, groups].every(Array.isArray)
+  const { format, entries, members, bindings, groups, pools } = (file ?? {}) as Partial<LogExport>
+  return format === FORMAT && [entries, members, bindings, groups, pools].every(Array.isArray)
 }
 
 const NOTES: readonly AuditCode[] = ['member_unlisted', 'entry_unknown']
@@ -200,6 +206,8 @@ class Audit {
   readonly #pins: AuditPins
   readonly #entries: readonly LogEntry[]
   readonly #leaves: ReadonlySet<string>
+  readonly #listed: ReadonlySet<PeerKey>
+  readonly #successors: LoggedSuccessors
   readonly #findings: AuditFinding[] = []
 
   constructor(file: LogExport, pins: AuditPins) {
@@ -211,6 +219,8 @@ class Audit {
       statement: fromBase64url(statement),
     }))
     this.#leaves = new Set(this.#entries.map((entry) => leafText(entry)))
+    this.#listed = new Set(file.members.map(({ peer }) => peer))
+    this.#successors = new LoggedSuccessors(this.#entries)
   }
 
   run(): AuditReport {
@@ -218,10 +228,12 @@ class Audit {
     this.#checkTree(checkpoint)
     this.#checkSignatures()
     const root = this.#checkRoot()
-    const proofs = root && this.#replay(root)
+    const recoveries = this.#checkRecoveries()
+    const proofs = root && this.#replay(root, recoveries)
     if (proofs) this.#checkMembers(proofs, checkpoint?.atMs ?? 0)
     this.#checkBindings()
-    this.#checkGroups()
+    this.#checkLists('group')
+    this.#checkLists('pool')
     const isNote = ({ code }: AuditFinding) => NOTES.includes(code)
     return {
       ...{ meshId: this.#file.meshId, checkpoint, root, entries: this.#counts(), members: this.#file.members.length },
@@ -290,17 +302,23 @@ class Audit {
     return root ?? logged
   }
 
-  /** A recovery counts if the broker lists its successor: others may wait for the user's objection. */
-  #replay(root: PeerKey): MembershipProofs {
-    const listed = new Set<PeerKey | undefined>(this.#file.members.map(({ peer }) => peer))
+  /** Returns the recoveries that took effect, without those that their users had cancelled. */
+  #checkRecoveries(): ReadonlySet<Uint8Array> {
+    const applied = this.#successors.applied(this.#listed)
+    const names = new Map(this.#file.members.map(({ peer, name }) => [peer, name]))
+    for (const { successor, isCancelled } of applied)
+      if (isCancelled) this.#find('recovery_cancelled', names.get(successor) ?? successor)
+    return new Set(applied.filter(({ isCancelled }) => !isCancelled).map(({ statement }) => statement))
+  }
+
+  #replay(root: PeerKey, recoveries: ReadonlySet<Uint8Array>): MembershipProofs {
     const proofs = new MembershipProofs({ meshId: this.#file.meshId, root })
     for (const [at, { kind, statement }] of this.#entries.entries()) {
       if (kind === 'revocation') {
         const outcome = proofs.addRevocation(statement)
         if (outcome !== 'added') this.#find('revocations_broken', at, outcome)
-      } else if (kind === 'recovery') {
-        if (listed.has(readRecovery(statement)?.successor)) proofs.add(kind, statement)
-      } else if (isProof(kind)) proofs.add(kind, statement)
+      } else if (recoveries.has(statement)) proofs.add('recovery', statement)
+      else if (isProof(kind)) proofs.add(kind, statement)
     }
     return proofs
   }
@@ -315,12 +333,8 @@ class Audit {
           : standing.proven.role !== role && 'role_differs'
       if (reason) this.#find('member_unproven', name, reason)
     }
-    const listed = new Set(this.#file.members.map(({ peer }) => peer))
-    const successions = this.#of('succession').map((bytes) => readIdentityRotation(bytes)?.former)
-    const recoveries = this.#of('recovery').map((bytes) => readRecovery(bytes)?.former)
-    const former = new Set([...successions, ...recoveries])
     for (const peer of new Set(this.#of('binding').map((bytes) => readKeyBindingStatement(bytes)?.peerKey))) {
-      if (!peer || listed.has(peer) || former.has(peer)) continue
+      if (!peer || this.#listed.has(peer) || this.#successors.isFormer(peer)) continue
       const { proven } = proofs.standingOf(peer, nowMs)
       if (proven) this.#find('member_unlisted', proven.names[0] ?? peer, peer)
     }
@@ -339,24 +353,48 @@ class Audit {
       if (!bound.has(peer)) this.#find('binding_not_logged', name, 'no_binding')
   }
 
-  #checkGroups(): void {
+  #checkLists(kind: keyof typeof LISTS): void {
+    const { headOf, listed } = LISTS[kind]
     const newest = new Map<string, number>()
-    for (const bytes of this.#of('group')) {
-      const group = readGroup(bytes)
-      if (group) newest.set(group.groupId, Math.max(group.epoch, newest.get(group.groupId) ?? 0))
+    for (const bytes of this.#of(kind)) {
+      const { id, epoch } = headOf(bytes)
+      newest.set(id, Math.max(epoch, newest.get(id) ?? 0))
     }
-    for (const text of this.#file.groups) {
+    for (const text of this.#file[listed]) {
       const statement = fromBase64url(text)
-      const group = readGroup(statement)
-      const about = group?.groupId ?? 'group'
-      if (!this.#leaves.has(leafText({ kind: 'group', statement }))) this.#find('statement_not_logged', about, 'group')
-      else if (group && group.epoch < newest.get(group.groupId)!) this.#find('group_rolled_back', about)
+      const { id, epoch } = headOf(statement)
+      if (!this.#leaves.has(leafText({ kind, statement }))) this.#find('statement_not_logged', id, kind)
+      else if (epoch < newest.get(id)!) this.#find(`${kind}_rolled_back`, id)
     }
   }
 }
 
+interface ListHead {
+  readonly id: string
+  readonly epoch: number
+}
+
+/** How to read the lists of members that the broker shows. An invalid statement has no id. */
+const LISTS = {
+  group: {
+    listed: 'groups',
+    headOf: (bytes: Uint8Array): ListHead => {
+      const group = readGroup(bytes)
+      return { id: group?.groupId ?? '', epoch: group?.epoch ?? 0 }
+    },
+  },
+  pool: {
+    listed: 'pools',
+    headOf: (bytes: Uint8Array): ListHead => {
+      const pool = readPool(bytes)
+      return { id: pool?.poolId ?? '', epoch: pool?.epoch ?? 0 }
+    },
+  },
+} as const
+
 const PROOFS = ['certificate', 'endorsement', 'admission', 'device', 'removal', 'succession'] as const
-const KINDS: readonly string[] = [...PROOFS, 'binding', 'group', 'pool', 'revocation', 'root'] satisfies EntryKind[]
+const OTHERS = ['binding', 'group', 'pool', 'revocation', 'root', 'heirs', 'recovery'] as const
+const KINDS: readonly string[] = [...PROOFS, ...OTHERS] satisfies EntryKind[]
 
 const isProof = (kind: EntryKind): kind is (typeof PROOFS)[number] => (PROOFS as readonly string[]).includes(kind)
 const leafText = (entry: LogEntry): string => toHex(entryLeaf(entry))

@@ -224,6 +224,14 @@ export class Pool extends MemberList<PoolId> {
     this.#tell = tell
   }
 
+  /**
+   * The newest statement of the pool that this peer has verified, for `exportLog`.
+   * @example const statements = (await pools.list()).map((pool) => pool.statement)
+   */
+  get statement(): Uint8Array {
+    return this.#tell(({ statements }) => statements.find(this.id))!.bytes
+  }
+
   /** Returns the members that no certificate proves. Nothing is sealed for them. */
   #barred(): ReadonlySet<PeerKey> | Promise<ReadonlySet<PeerKey>> {
     return unprovenAmong(this.#ports, this.members)
