@@ -2,18 +2,10 @@
  * Proves who is a member of a mesh with a root (`@sealpost/sdk/members`, docs/adr/0017). Requests the signed statements
  * about each key once, verifies them, and keeps them in a store of its own.
  */
-import {
-  type InviteRole,
-  MembershipProofs,
-  ready,
-  type SigningKeys,
-  signEndorsement,
-  signRevocation,
-  type UnprovenReason,
-} from '@sealpost/identity'
+import { type InviteRole, MembershipProofs, ready, type SigningKeys, type UnprovenReason } from '@sealpost/identity'
 import type { LogEntry } from '@sealpost/identity/log'
 import { LOOKUP_MAX } from '@sealpost/protocol'
-import { asciiName, type MeshId, type Millis, type PeerKey, toBase64url, unicodeName } from '@sealpost/std'
+import { type MeshId, type Millis, type PeerKey, toBase64url, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { HttpAccess, type HttpOptions, type PeerCredentials } from '../http/access.ts'
 import { chunksOf } from '../outbox/lane.ts'
@@ -22,7 +14,8 @@ import type { MemberEntry } from '../requests/requests.ts'
 import type { ProofRecord, StoreRecord } from '../stores/records.ts'
 import { loadStore, type PeerStore, WriteBehindStore } from '../stores/store.ts'
 import type { Recoveries } from '../users/recoveries.ts'
-import { memberUnproven, setGuard, unprovenAmong, withoutBarred } from './member-guard.ts'
+import { Certifier } from './certifier.ts'
+import { setGuard, unprovenAmong, withoutBarred } from './member-guard.ts'
 import { type LogEvent, MeshLog } from './mesh-log.ts'
 import { entriesOf, type ProofRow, type ProofsAnswer, requestProofs } from './proofs-request.ts'
 
@@ -71,8 +64,6 @@ const REFRESH_MS = 60_000
 const PATIENCE_MS = 10_000
 /** The maximum number of requests for one chain, whose length is limited too. */
 const ROUNDS_MAX = 18
-const ENDORSEMENTS_AT_ONCE = 64
-const TRIES_MAX = 5
 
 /**
  * Opens the proofs of a mesh. Sends no request.
@@ -118,6 +109,7 @@ export class MemberProofs implements AsyncDisposable {
   readonly #emit: (event: MembersEvent) => void
   readonly #revocationsMin: number
   readonly #recoveries: Recoveries | null
+  readonly #certifier: Certifier
   /** The former keys of the recoveries that `#proofs` contains. */
   readonly #recovered = new Set<PeerKey>()
   /** Null while no root is known. */
@@ -146,6 +138,9 @@ export class MemberProofs implements AsyncDisposable {
       keep: (record) => this.#keep('checkpoint', record),
     })
     this.#recoveries = recoveries ?? null
+    this.#certifier = new Certifier({
+      ...{ access: this.#access, meshId, proofs: () => this.#knownProofs(), refresh: () => this.#ask([]) },
+    })
     this.#restore(records, root)
   }
 
@@ -211,10 +206,7 @@ export class MemberProofs implements AsyncDisposable {
    * @example await members.adopt(rootKeys, await peer.members())
    */
   async adopt(root: SigningKeys, listed: readonly MemberEntry[], replaces?: PeerKey): Promise<void> {
-    const endorsements = this.#endorsements(root, listed)
-    const pieces = endorsements.length > 0 ? chunksOf(endorsements, ENDORSEMENTS_AT_ONCE) : [[]]
-    for (const some of pieces)
-      await this.#put({ root: root.publicKey, ...(replaces && { replaces }), endorsements: some.map(toBase64url) })
+    const endorsements = await this.#certifier.adopt(root, listed, replaces)
     this.trust(root.publicKey)
     for (const bytes of endorsements) this.#take({ kind: 'endorsement', bytes })
   }
@@ -224,10 +216,8 @@ export class MemberProofs implements AsyncDisposable {
    * @example await members.endorse(identity.signing, [{ peer: ben, name: 'ben', role: 'member' }])
    */
   async endorse(admin: SigningKeys, listed: readonly MemberEntry[]): Promise<void> {
-    this.#needRoot()
-    const endorsements = this.#endorsements(admin, listed)
-    for (const some of chunksOf(endorsements, ENDORSEMENTS_AT_ONCE))
-      await this.#put({ endorsements: some.map(toBase64url) })
+    this.#knownProofs()
+    const endorsements = await this.#certifier.endorse(admin, listed)
     for (const bytes of endorsements) this.#take({ kind: 'endorsement', bytes })
   }
 
@@ -238,16 +228,16 @@ export class MemberProofs implements AsyncDisposable {
    * @example await members.revoke(identity.signing, ben, await peer.members())
    */
   async revoke(admin: SigningKeys, member: PeerKey, listed: readonly MemberEntry[]): Promise<readonly MemberEntry[]> {
-    this.#needRoot()
+    this.#knownProofs()
     const proven = async () => {
       const standings = await this.check(listed)
       return listed.filter(({ peer }) => standings.get(peer) === 'proven')
     }
     const before = await proven()
-    for (const key of this.#proofs!.keysOf(member)) await this.#revokeKey(admin, key)
+    for (const key of this.#knownProofs().keysOf(member)) await this.#certifier.revoke(admin, key)
     const after = new Set(await proven())
     const left = before.filter((entry) => !after.has(entry) && !entry.name.includes('/'))
-    const again = left.filter(({ peer }) => peer !== member && !this.#proofs!.isRevoked(peer))
+    const again = left.filter(({ peer }) => peer !== member && !this.#knownProofs().isRevoked(peer))
     if (again.length > 0) await this.endorse(admin, again)
     return again
   }
@@ -323,8 +313,9 @@ export class MemberProofs implements AsyncDisposable {
     for (const bytes of this.#storedRevocations) this.#proofs.addRevocation(bytes)
   }
 
-  #needRoot(): void {
-    if (this.#root === null) throw new SealpostError('root_missing', 'This mesh has no root.')
+  #knownProofs(): MembershipProofs {
+    if (this.#proofs) return this.#proofs
+    throw new SealpostError('root_missing', 'This mesh has no root.')
   }
 
   #standing({ peer, name, role }: { peer: PeerKey; name?: string; role?: InviteRole }): MemberStanding {
@@ -459,33 +450,6 @@ export class MemberProofs implements AsyncDisposable {
     this.#storedRevocations = [...this.#storedRevocations, bytes]
     const number = this.#proofs!.revocationCount
     this.#keep(`revocation ${number}`, { kind: 'revocation', number, bytes })
-  }
-
-  #endorsements(issuer: SigningKeys, listed: readonly MemberEntry[]): Uint8Array[] {
-    const atMs = Date.now()
-    return listed.map(({ peer: peerKey, name, role }) =>
-      signEndorsement(issuer, { meshId: this.#meshId, peerKey, name: asciiName(name), role, atMs }),
-    )
-  }
-
-  async #revokeKey(admin: SigningKeys, peerKey: PeerKey): Promise<void> {
-    for (let tries = 1; !this.#proofs!.isRevoked(peerKey); tries++) {
-      const { revocationCount, revocationHash: previous } = this.#proofs!
-      const terms = { meshId: this.#meshId, number: revocationCount + 1, previous, peerKey, atMs: Date.now() }
-      const revocation = toBase64url(signRevocation(admin, terms))
-      const failed = await this.#put({ revocation }).then(
-        () => null,
-        (error: SealpostError) => error,
-      )
-      if (failed && (failed.code !== 'stale_epoch' || tries >= TRIES_MAX)) throw failed
-      await this.#ask([])
-      this.#proofs!.standingOf(peerKey, Date.now()) // applies the revocation
-      if (!failed && !this.#proofs!.isRevoked(peerKey)) throw memberUnproven() // this admin is not proven itself
-    }
-  }
-
-  async #put(json: object): Promise<void> {
-    await this.#access.ask({ method: 'PUT', path: '/v1/proofs', json })
   }
 
   #keep(key: string, record: ProofRecord): void {
