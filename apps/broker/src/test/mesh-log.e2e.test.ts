@@ -117,6 +117,12 @@ test('a revocation that the broker hides from requests is read from the log', as
     expect((await after.members.check(listed)).get(keyOf(ben))).toBe('revoked')
     expect(typesOf(after.events)).toContain('revocations_rolled_back')
   }
+  const refreshed = new MemoryStore(store.records)
+  const { members: refreshing } = await proofsOf(world, carol, { store: refreshed })
+  await refreshing.log.refresh()
+  await refreshing.close()
+  const later = await proofsOf(world, carol, { store: new MemoryStore(refreshed.records) })
+  expect((await later.members.check(listed)).get(keyOf(ben))).toBe('revoked')
   await attack(world, `delete from log_entry where mesh_id = MESH and seq = 3`)
   const hidden = await proofsOf(world, carol)
   await hidden.members.check(listed)

@@ -13,10 +13,10 @@ import {
   signIdentityRotation,
   signRecovery,
 } from '@sealpost/identity'
-import { connect, type PeerEvent } from '@sealpost/sdk'
+import { connect, type MemberEntry, type PeerEvent } from '@sealpost/sdk'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import { joinAsDevice } from '@sealpost/sdk/join'
-import { openMemberProofs } from '@sealpost/sdk/members'
+import { type MembersEvent, openMemberProofs } from '@sealpost/sdk/members'
 import {
   followRecoveries,
   openRecoveries,
@@ -278,6 +278,49 @@ describe('a hostile broker', () => {
     await atBob.recoveries.check([keyOf(alice)])
     expect(atBob.types.filter((type) => type === 'succession_forked')).toHaveLength(1)
     expect(atBob.recoveries.currentKey(keyOf(alice))).toBe(keyOf({ identity: next }))
+  })
+})
+
+describe('with the log of the mesh', () => {
+  const attack = (statement: string) =>
+    world.db.run((sql) => sql.unsafe(statement.replaceAll('MESH', `'${world.meshId}'::uuid`)))
+
+  test('a recovery that is not in the log is shown to its user only, and nobody follows it', async () => {
+    const { alice, bob, own, atLaptop, atBob } = await scene()
+    const events: MembersEvent[] = []
+    const onEvent = (event: MembersEvent) => void events.push(event)
+    world.closing(await openMemberProofs({ ...bob, recoveries: atBob.recoveries, onEvent }))
+    world.closing(await openMemberProofs({ ...alice, recoveries: own }))
+    await atBob.recoveries.check([keyOf(alice)])
+    await attack('alter table key_recovery disable trigger log_change')
+    await atLaptop.recover(successorOf(alice))
+    await attack('alter table key_recovery enable trigger log_change')
+    expect(await atBob.recoveries.check([keyOf(alice)])).toEqual([])
+    expect(events).toMatchObject([{ type: 'statement_not_logged', kind: 'recovery' }])
+    expect(await own.check([keyOf(alice)])).toMatchObject([{ state: 'pending' }])
+    await attack(`select log_append(mesh_id, 13, statement) from key_recovery where mesh_id = MESH`)
+    expect(await atBob.recoveries.check([keyOf(alice)])).toMatchObject([{ state: 'pending' }])
+  })
+
+  test('an objection that the broker hides from requests is read from the log', async () => {
+    const { alice, bob, own, atLaptop, atBob } = await scene()
+    const next = successorOf(alice)
+    const row = `heir_statement where user_key = '\\x${keyOf(alice)}'`
+    await attack(`create table earlier_heirs as select epoch, statement from ${row}`)
+    await atLaptop.recover(next)
+    expect(await atBob.recoveries.check([keyOf(alice)])).toMatchObject([{ state: 'pending' }])
+    await own.nameHeirs([])
+    await attack(
+      `update heir_statement h set epoch = e.epoch, statement = e.statement from earlier_heirs e where user_key = '\\x${keyOf(alice)}'`,
+    )
+    await attack('drop table earlier_heirs')
+    await passDays(alice, 7)
+    await atLaptop.recover(next)
+    atBob.days = 7
+    const proofs = world.closing(await openMemberProofs({ ...bob, recoveries: atBob.recoveries }))
+    await proofs.check([{ peer: keyOf(alice), name: 'alice', role: 'member' } as MemberEntry])
+    expect(atBob.types).toContain('recovery_cancelled')
+    expect(atBob.recoveries.currentKey(keyOf(alice))).toBe(keyOf(alice))
   })
 })
 

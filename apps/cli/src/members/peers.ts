@@ -8,7 +8,7 @@ import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
 import { Contacts, isUsableName } from '../profile/contacts.ts'
 import { type ShownStanding, standingsOf } from '../profile/proofs.ts'
-import { noticeRecoveries, openProfileRecoveries } from '../profile/recoveries.ts'
+import { acceptRecovery, noticeRecoveries } from '../profile/recovery-checks.ts'
 import type { Directory } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
@@ -155,16 +155,6 @@ async function acceptKey(shell: Shell, { name, members, contacts }: Acceptance):
     ]),
   )
   if (wasVerified) output.warn(`You verified the former key of ${escapeName(name)}. The new key is not verified yet.`)
-}
-
-/** Follows the recovery of a contact's key, if the broker lists its successor. */
-async function acceptRecovery(
-  shell: Shell,
-  { former, successor }: { former: PeerKey; successor: PeerKey },
-): Promise<void> {
-  await using recoveries = await openProfileRecoveries(shell)
-  await recoveries.check([former])
-  if (recoveries.find(former)?.successor === successor) recoveries.accept(former)
 }
 
 /** Marks a contact as verified. @throws OperatingError `usage`, `name_unknown`, `name_unusable`, `fingerprint_differs` */

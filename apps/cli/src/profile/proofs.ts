@@ -12,17 +12,23 @@ import {
   type MembersEvent,
   openMemberProofs,
 } from '@sealpost/sdk/members'
+import type { Recoveries } from '@sealpost/sdk/recoveries'
 import { OperatingError } from '@sealpost/std'
 import { escapeName } from '../output.ts'
 import type { Shell } from '../shell.ts'
 import { SharedStore } from './contacts.ts'
-import { openProfileRecoveries } from './recoveries.ts'
+import { openProfileRecoveries, warnOnce } from './recoveries.ts'
 
 /**
  * Opens the proofs, which commands of the profile share. Sends no request. Events become warnings.
  * @throws OperatingError `profile_missing`, `not_joined`, and the errors of the store
  */
 export async function openProfileProofs(shell: Shell): Promise<MemberProofs> {
+  return openProofsWith(await openProfileRecoveries(shell), shell)
+}
+
+/** Opens the proofs with these recoveries, which then rely on the log of the mesh. Closing the proofs closes them. */
+export async function openProofsWith(recoveries: Recoveries, shell: Shell): Promise<MemberProofs> {
   const { profile, output } = shell
   const { identity, formerKeys } = await profile.readKeys()
   const { brokerKey, meshId, root, revocations } = await profile.readMembership()
@@ -30,8 +36,8 @@ export async function openProfileProofs(shell: Shell): Promise<MemberProofs> {
     ...{ url: await profile.readUrls(), brokerKey, meshId, identity, root, revocations },
     ...(formerKeys && { formerKeys }),
     store: new SharedStore(profile.proofsFile),
-    recoveries: await openProfileRecoveries(shell),
-    onEvent: (event) => output.warn(warningOf(event)),
+    recoveries,
+    onEvent: (event) => warnOnce(output, warningOf(event)),
   })
 }
 

@@ -15,7 +15,7 @@ import { callSessionDaemon, isDaemonGone, startSessionDaemon } from '../session/
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import type { SavedStatus } from './profile.ts'
 import { openProfileProofs, standingsOf } from './proofs.ts'
-import { noticeRecoveries } from './recoveries.ts'
+import { noticeRecoveries } from './recovery-checks.ts'
 
 export function statusCommand(run: RunAction): Command {
   return new Command('status')

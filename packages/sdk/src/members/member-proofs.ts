@@ -3,7 +3,7 @@
  * about each key once, verifies them, and keeps them in a store of its own.
  */
 import { type InviteRole, MembershipProofs, ready, type SigningKeys, type UnprovenReason } from '@sealpost/identity'
-import type { LogEntry } from '@sealpost/identity/log'
+import type { EntryKind, LogEntry } from '@sealpost/identity/log'
 import { LOOKUP_MAX } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, toBase64url, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -118,6 +118,8 @@ export class MemberProofs implements AsyncDisposable {
   /** Stored statements that were not needed yet, by the keys that they are about. */
   readonly #unread = new Map<PeerKey, ProofRow[]>()
   #storedRevocations: readonly Uint8Array[] = []
+  /** Removals and revocations in the log that were read before a root was known. */
+  readonly #ends: LogEntry[] = []
   #refreshedAtMs: Millis = -Infinity
   #shownRevocations = 0
   #turn: Promise<unknown> = Promise.resolve()
@@ -135,9 +137,11 @@ export class MemberProofs implements AsyncDisposable {
     this.#revocationsMin = revocations
     this.log = new MeshLog({
       ...{ access: this.#access, meshId, brokerKey: options.brokerKey, emit: this.#emit },
+      follow: (entries) => this.#follow(entries),
       keep: (record) => this.#keep('checkpoint', record),
     })
     this.#recoveries = recoveries ?? null
+    this.#recoveries?.requireLogged(this.log)
     this.#certifier = new Certifier({
       ...{ access: this.#access, meshId, proofs: () => this.#knownProofs(), refresh: () => this.#ask([]) },
     })
@@ -311,6 +315,7 @@ export class MemberProofs implements AsyncDisposable {
     this.#proofs = new MembershipProofs({ meshId: this.#meshId, root })
     this.#recovered.clear()
     for (const bytes of this.#storedRevocations) this.#proofs.addRevocation(bytes)
+    this.#takeEnds(this.#proofs)
   }
 
   #knownProofs(): MembershipProofs {
@@ -393,20 +398,28 @@ export class MemberProofs implements AsyncDisposable {
     const answer = await this.#request(peers)
     const areLogged = await this.log.areLogged(entriesOf(answer))
     this.#refreshedAtMs = performance.now()
-    this.#recoveries?.take(answer.userStatements)
+    this.#recoveries?.take(answer.userStatements.filter((_, at) => areLogged[answer.proofs.length + at]))
     if (answer.root !== this.#root) this.#rootShown(answer.root)
     if (!this.#proofs) return
-    for (const entry of this.log.takeFollowed()) this.#takeLogged(entry)
     // A removal counts even if it is not logged, like a revocation.
     for (const [at, proof] of answer.proofs.entries()) if (areLogged[at] || proof.kind === 'removal') this.#take(proof)
     this.#takeRevocations(answer)
     if (answer.revocations.length > 0 && this.#proofs.revocationCount < answer.revocationCount) await this.#ask([])
   }
 
-  /** Takes what ends a membership, which the broker may hide from requests. */
-  #takeLogged({ kind, statement: bytes }: LogEntry): void {
-    if (kind === 'removal') this.#take({ kind, bytes })
-    if (kind === 'revocation' && this.#proofs!.addRevocation(bytes) === 'added') this.#keepRevocation(bytes)
+  /** Takes entries that end a membership or object to a recovery, which the broker may hide from requests. */
+  #follow(entries: readonly LogEntry[]): void {
+    const of = (...kinds: readonly EntryKind[]) => entries.filter(({ kind }) => kinds.includes(kind))
+    this.#recoveries?.takeLogged(of('heirs', 'succession'))
+    this.#ends.push(...of('removal', 'revocation'))
+    if (this.#proofs) this.#takeEnds(this.#proofs)
+  }
+
+  #takeEnds(proofs: MembershipProofs): void {
+    for (const { kind, statement: bytes } of this.#ends.splice(0)) {
+      if (kind === 'removal') this.#take({ kind, bytes })
+      else if (proofs.addRevocation(bytes) === 'added') this.#keepRevocation(bytes)
+    }
   }
 
   #request(peers: readonly PeerKey[]): Promise<ProofsAnswer> {

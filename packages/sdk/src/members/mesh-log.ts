@@ -58,6 +58,8 @@ export interface MeshLogParts {
   readonly meshId: MeshId
   readonly brokerKey: PeerKey
   readonly emit: (event: LogEvent) => void
+  /** Takes the new entries of the log before the checkpoint that contains them is stored, because no later process reads them. */
+  readonly follow: (entries: readonly LogEntry[]) => void
   readonly keep: (record: CheckpointRecord) => void
 }
 
@@ -77,8 +79,6 @@ export class MeshLog {
   readonly #logged = new Set<string>()
   /** Entries from before the first checkpoint, which are checked with it. */
   #earlier: LogEntry[] = []
-  /** New entries that `takeFollowed` has not returned yet. */
-  #followed: LogEntry[] = []
   readonly #reported = new Set<string>()
 
   /** @internal */
@@ -170,13 +170,6 @@ export class MeshLog {
     return entries.map((entry) => this.#logged.has(toHex(entryLeaf(entry))))
   }
 
-  /** Returns the entries that were added to the log since the last call, as far as this peer reads them. @internal */
-  takeFollowed(): readonly LogEntry[] {
-    const followed = this.#followed
-    this.#followed = []
-    return followed
-  }
-
   /** Restores the newest checkpoint, and the entries from before the first one. @internal */
   restore(records: readonly StoreRecord[]): void {
     const record = records.find(({ kind }) => kind === 'checkpoint') as CheckpointRecord | undefined
@@ -214,7 +207,7 @@ export class MeshLog {
       return false
     }
     for (const leaf of leaves) this.#logged.add(toHex(leaf))
-    this.#followed.push(...entries)
+    this.parts.follow(entries)
     return true
   }
 

@@ -4,7 +4,7 @@ import type { LogEntry } from '@sealpost/identity/log'
 import { fromHex, isHex, type PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { answerMalformed, bytesOf, type HttpAccess } from '../http/access.ts'
-import { isUserStatement } from '../users/recoveries.ts'
+import { entryOf, isUserStatement } from '../users/recoveries.ts'
 import type { StatementRow } from '../users/recovery-book.ts'
 
 export interface ProofRow {
@@ -33,10 +33,11 @@ export function requestProofs(
     .then((response) => readAnswer(response.json()), unlessEarlier)
 }
 
-/** Returns the entries of the log, those of `proofs` first. */
-export function entriesOf({ root, proofs, revocations }: ProofsAnswer): readonly LogEntry[] {
+/** Returns the entries of the log, those of `proofs` first, then those of `userStatements`. */
+export function entriesOf({ root, proofs, userStatements, revocations }: ProofsAnswer): readonly LogEntry[] {
   return [
     ...proofs.map(({ kind, bytes: statement }) => ({ kind, statement })),
+    ...userStatements.map(entryOf),
     ...revocations.map((statement) => ({ kind: 'revocation' as const, statement })),
     ...(root === null ? [] : [{ kind: 'root' as const, statement: fromHex(root) }]),
   ]

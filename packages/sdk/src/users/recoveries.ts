@@ -13,6 +13,7 @@ import {
   signHeirs,
   signRecovery,
 } from '@sealpost/identity'
+import type { LogEntry } from '@sealpost/identity/log'
 import { BINDING_MS, LOOKUP_MAX } from '@sealpost/protocol'
 import { asciiName, type Millis, type PeerKey, toBase64url, unicodeName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -27,6 +28,7 @@ import {
   type RecoveryEvent,
   type StatementKind,
   type StatementRow,
+  subjectOf,
 } from './recovery-book.ts'
 
 export type { Heir } from '@sealpost/identity'
@@ -110,12 +112,18 @@ export function followRecoveries(peer: Peer, recoveries: Recoveries, keys: () =>
   return stop
 }
 
+/** The log of the mesh. `MemberProofs` has it as `log`. @internal */
+export interface StatementLog {
+  areLogged(entries: readonly LogEntry[]): Promise<readonly boolean[]>
+}
+
 export class Recoveries implements AsyncDisposable {
   readonly #access: HttpAccess
   readonly #identity: Identity
   readonly #meshId: PeerCredentials['meshId']
   readonly #store: WriteBehindStore | null
   readonly #book: RecoveryBook
+  #log: StatementLog | null = null
 
   /** Use `openRecoveries` instead. @internal */
   constructor(options: RecoveriesOptions, records: readonly StoreRecord[]) {
@@ -190,9 +198,20 @@ export class Recoveries implements AsyncDisposable {
     return this.#book.followed()
   }
 
+  /** From now on, relies on a statement only if it is in the log. @internal */
+  requireLogged(log: StatementLog): void {
+    this.#log = log
+  }
+
   /** Takes statements that another part has requested. @internal */
   take(rows: readonly StatementRow[]): void {
     this.#book.take(rows)
+  }
+
+  /** Takes entries of the log that may object to a recovery, although the broker hides them from requests. @internal */
+  takeLogged(entries: readonly LogEntry[]): void {
+    const rows = entries.map(({ kind, statement: bytes }) => ({ kind: String(kind), bytes }))
+    this.#book.takeLogged(rows.filter(isUserStatement))
   }
 
   /** Returns the recovery that certifies this key. @internal */
@@ -329,7 +348,14 @@ export class Recoveries implements AsyncDisposable {
   }
 
   async #request(peers: readonly PeerKey[]): Promise<StatementRow[]> {
-    return (await this.#proofs(peers)).filter(isUserStatement)
+    return this.#logged((await this.#proofs(peers)).filter(isUserStatement))
+  }
+
+  /** Returns the statements that are in the log, and all about the peer's own key, which only the peer itself can object to. */
+  async #logged(rows: StatementRow[]): Promise<StatementRow[]> {
+    const areLogged = await this.#log?.areLogged(rows.map(entryOf))
+    const own = this.#identity.signing.publicKey
+    return areLogged ? rows.filter((row, at) => areLogged[at] || subjectOf(row) === own) : rows
   }
 
   async #proofs(peers: readonly PeerKey[]): Promise<{ kind: string; bytes: Uint8Array }[]> {
@@ -345,6 +371,11 @@ const KINDS: readonly string[] = ['heirs', 'succession', 'recovery', 'pending_re
 /** Returns whether a statement is about the successor of a key. @internal */
 export const isUserStatement = (row: { kind: string; bytes: Uint8Array }): row is StatementRow =>
   KINDS.includes(row.kind)
+
+/** Returns the entry of a statement in the log, which does not show whether a recovery took effect. @internal */
+export const entryOf = ({ kind, bytes: statement }: StatementRow): LogEntry => ({
+  ...{ kind: kind === 'pending_recovery' ? 'recovery' : kind, statement },
+})
 
 const shown = ({ device, label }: Heir): Heir => ({ device, label: unicodeName(label) })
 

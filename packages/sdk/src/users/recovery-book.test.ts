@@ -105,3 +105,21 @@ test(`over ${SEEDS} seeds, a peer waits for seven days, refuses outdated heirs, 
   }
   expect(followed).toBeGreaterThan(SEEDS / 20) // the run covers recoveries that are followed
 })
+
+test('entries of the log object to a recovery, and older heir statements among them report nothing', () => {
+  const peer = new Peer()
+  const [first, second, third] = rows.filter(({ kind }) => kind === 'heirs') as [
+    StatementRow,
+    StatementRow,
+    StatementRow,
+  ]
+  peer.book.take([
+    second,
+    rows.find(({ kind, bytes }) => kind === 'pending_recovery' && readRecovery(bytes)?.epoch === 2)!,
+  ])
+  peer.book.takeLogged([first, second])
+  expect(peer.book.find(alice)?.state).toBe('pending')
+  peer.book.takeLogged([first, second, third])
+  expect(peer.book.find(alice)).toBeNull()
+  expect(peer.events.map(({ type }) => type)).toEqual(['recovery_pending', 'recovery_cancelled'])
+})

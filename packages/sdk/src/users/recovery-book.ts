@@ -54,6 +54,13 @@ export interface StatementRow {
   readonly bytes: Uint8Array
 }
 
+/** Returns the key whose successors the statement is about; null if it is invalid. */
+export function subjectOf({ kind, bytes }: StatementRow): PeerKey | null {
+  if (kind === 'heirs') return readHeirs(bytes)?.user ?? null
+  const read = kind === 'succession' ? readIdentityRotation : readRecovery
+  return read(bytes)?.former ?? null
+}
+
 interface BookPorts {
   readonly meshId: MeshId
   readonly self: PeerKey
@@ -142,6 +149,14 @@ export class RecoveryBook {
   /** Takes statements as the broker shows them. Verifies each. */
   take(rows: readonly StatementRow[]): void {
     for (const kind of ORDER) for (const row of rows) if (row.kind === kind) this.#takeRow(row)
+  }
+
+  /** Takes what keys have signed about themselves, as the log contains it. Older heir statements have no effect. */
+  takeLogged(rows: readonly StatementRow[]): void {
+    for (const row of rows) {
+      const heirs = row.kind === 'heirs' ? readHeirs(row.bytes) : null
+      if (!heirs || heirs.epoch > (this.heirsOf(heirs.user)?.epoch ?? 0)) this.#takeRow(row)
+    }
   }
 
   /** Follows a recovery that has taken effect, because the user has compared fingerprints. Returns whether there is one. */
