@@ -7,12 +7,14 @@ import { join } from 'node:path'
 import { bindBoxKey, generateSigningKeys, ready, signShardCertificate } from '@sealpost/identity'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { isBrokerKey, readCheckpoint, signCheckpoint } from '@sealpost/identity/log'
+import { exchangeHeads } from '@sealpost/sdk/heads'
 import type { MembersEvent, SignedCheckpoint } from '@sealpost/sdk/members'
 import { MemoryStore } from '@sealpost/sdk/memory-store'
 import { addMembers, createMesh, listLogEntries, putLogSigner, type StoredEntry } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { HttpPeer } from './http.ts'
-import { codeOf, keyOf } from './member.ts'
+import { codeOf, heardBy, keyOf, Member } from './member.ts'
+import { until } from './process.ts'
 import { attack, hideLog, joinAs, keyLiteral, proofsOf, rootedMesh, standings } from './rooted-mesh.ts'
 import { temporaryFolder, World } from './world.ts'
 
@@ -188,6 +190,31 @@ test('members whose brokers show them different databases detect it when they co
   const late = await proofsOf(one, ada)
   expect(await late.members.log.witness(longer!.bytes)).toBe('log_rolled_back')
   expect(typesOf(late.events)).toEqual(['log_rolled_back'])
+})
+
+test('two members to whom the broker shows different logs detect it with the next message', async () => {
+  const { world, ada, ben, peer, members, events } = await scene()
+  await standings({ peer, members })
+  await rewriteLog(world, (entries) => [...entries].reverse())
+  await joinAs(world, 'dave', ada)
+  const atBen = await proofsOf(world, ben)
+  const reader = await Member.enter(world, ben)
+  await atBen.members.check(await reader.peer.members())
+  expect([...events, ...atBen.events].filter(({ type }) => type !== 'root_pinned')).toEqual([])
+
+  exchangeHeads(peer, { log: members.log })
+  exchangeHeads(reader.peer, { log: atBen.members.log })
+  heardBy(peer)
+  await peer.send(keyOf(ben), 'hello')
+  await until('ben reports it', () => reader.all('view_split').length > 0)
+  const checkpoint = members.log.checkpoint!.bytes
+  expect(reader.all('view_split')).toMatchObject([
+    { sender: keyOf(ada), view: { subject: 'log', reason: 'log_forked', checkpoint } },
+  ])
+  expect(typesOf(atBen.events)).toContain('log_forked')
+  await reader.peer.send(keyOf(ada), 'and back')
+  await until('ada reports it', () => typesOf(events).includes('log_forked'))
+  expect(members.log.contradiction?.type).toBe('log_forked')
 })
 
 test('a checkpoint of another shard counts with its certificate, and one of a stranger accuses nobody', async () => {

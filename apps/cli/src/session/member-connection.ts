@@ -16,7 +16,7 @@ import { type Confirmations, confirmationsOf } from '@sealpost/sdk/confirmations
 import { openFileStore } from '@sealpost/sdk/file-store'
 import { forwardSecrecy } from '@sealpost/sdk/forward'
 import { groupsOf } from '@sealpost/sdk/groups'
-import { exchangeHeads } from '@sealpost/sdk/heads'
+import { exchangeHeads, type WitnessedLog } from '@sealpost/sdk/heads'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { guardMembers, type MemberProofs } from '@sealpost/sdk/members'
 import { leaveUnread } from '@sealpost/sdk/peek'
@@ -102,7 +102,7 @@ export async function openMemberConnection(
     const peer = await openPeer({ url: urls, brokerKey, meshId, ...terms })
     applyRecoveries(peer, recoveries)
     leaveUnread(peer)
-    const confirmations = beginLogs(peer, proofs) // first, because a report can arrive during each wait
+    const confirmations = beginLogs(peer, proofs.log) // first, because a report can arrive during each wait
     guardMembers(peer, proofs)
     const endWatch = watchRecoveries(shell, peer)
     const status = await shell.profile.readStatus()
@@ -132,9 +132,9 @@ export async function openMemberConnection(
  * Records what becomes of all sent messages, confirms received ones, and exchanges heads. Call before the peer's first
  * report arrives.
  */
-export function beginLogs(peer: Peer, proofs?: MemberProofs): Confirmations {
+export function beginLogs(peer: Peer, log: WitnessedLog): Confirmations {
   sentLogOf(peer).recordAll()
-  exchangeHeads(peer, proofs && { log: proofs.log })
+  exchangeHeads(peer, { log })
   return confirmationsOf(peer)
 }
 
@@ -173,9 +173,9 @@ export class SessionHost {
   #online = Promise.withResolvers<Durability>()
   #ticks: TickStore | null = null
   #confirmations: Confirmations | null = null
-  #proofs: MemberProofs | null = null
   #recoveries: Recoveries | null = null
-  /** By identity, because a rotation changes the owner of the store. */
+  /** By identity, because a rotation changes the owner of the store. The newest one is the last. */
+  readonly #proofs = new Map<PeerKey, MemberProofs>()
   readonly #keyEpochs = new Map<PeerKey, StoredKeyEpochs>()
 
   constructor(parts: SessionHostParts) {
@@ -190,8 +190,28 @@ export class SessionHost {
     this.#recoveries = await readRecoveries(shell)
     const keys = await profile.readKeys()
     const { identity, formerBoxKeys, formerKeys = [] } = keys
-    this.#proofs ??= await openProfileProofs(this.#parts.shell)
+    await this.openProofs()
     return { identity, formerBoxKeys, formerKeys, keyEpochs: await this.#epochsOf(keys) }
+  }
+
+  /** Opens the proofs of the mesh for the current key of the profile, unless they are open. */
+  async openProofs(): Promise<MemberProofs> {
+    const { shell } = this.#parts
+    const owner = (await shell.profile.readKeys()).identity.signing.publicKey
+    const proofs = this.#proofs.get(owner) ?? (await openProfileProofs(shell))
+    this.#proofs.set(owner, proofs)
+    return proofs
+  }
+
+  /** The log of the mesh, as the current key of the profile reads it. */
+  get log(): WitnessedLog {
+    const log = () => this.#newestProofs.log
+    return {
+      get checkpoint() {
+        return log().checkpoint
+      },
+      witness: (checkpoint) => log().witness(checkpoint),
+    }
   }
 
   /** Returns the store of the member's mail, which also records the ticks of schedules. */
@@ -215,9 +235,9 @@ export class SessionHost {
   async begin(peer: Peer): Promise<HostEnd> {
     const { shell, setStatus } = this.#parts
     if (this.#recoveries) applyRecoveries(peer, this.#recoveries)
-    const confirmations = beginLogs(peer, this.#proofs!)
+    const confirmations = beginLogs(peer, this.log)
     this.#confirmations = confirmations
-    guardMembers(peer, this.#proofs!)
+    guardMembers(peer, this.#newestProofs)
     const daemon = await startHostDaemon(shell.profile)
     const seats = seatsOf(peer)
     const parts = { seats, ticks: this.#ticks!, online: this.#online.promise, setStatus }
@@ -233,9 +253,11 @@ export class SessionHost {
   }
 
   async close(): Promise<void> {
-    await Promise.all(
-      [...this.#keyEpochs.values(), ...(this.#proofs ? [this.#proofs] : [])].map((each) => each.close()),
-    )
+    await Promise.all([...this.#keyEpochs.values(), ...this.#proofs.values()].map((each) => each.close()))
+  }
+
+  get #newestProofs(): MemberProofs {
+    return [...this.#proofs.values()].at(-1)!
   }
 
   async #epochsOf(keys: ProfileKeys): Promise<StoredKeyEpochs> {

@@ -89,6 +89,8 @@ export async function openSession(shell: Shell, options: PeerSessionOptions = {}
   const setStatus = (status: Status) => void opened.promise.then((session) => session.setStatus(status))
   const host = new SessionHost({ shell, news, setStatus })
   const recoveries = await readRecoveries(shell)
+  const proofs = await host.openProofs()
+  void proofs.log.refresh().catch(() => undefined) // each response with proofs is a further occasion
   const session = await openWhenEnrolled(shell, options, {
     ...(await sessionPlaceOf(shell)),
     member: { identity, ...(formerKeys && { formerKeys }) },
@@ -103,7 +105,7 @@ export async function openSession(shell: Shell, options: PeerSessionOptions = {}
       news(event)
     },
   })
-  const confirmations = beginLogs(session.peer)
+  const confirmations = beginLogs(session.peer, host.log)
   applyRecoveries(session.peer, recoveries)
   opened.resolve(session)
   const watcher = await followStatus(shell, session)
