@@ -236,7 +236,7 @@ test('a checkpoint of another shard counts with its certificate, and one of a st
   expect(events).toMatchObject([{ type: 'log_rolled_back', known: { certificate } }])
 })
 
-test('a broker that showed a log and then shows none withholds it', async () => {
+test('a broker that showed a log and then shows none withholds it, until it shows one that continues it', async () => {
   const { world, ada, peer, members, events } = await scene()
   await standings({ peer, members })
   await hideLog(world)
@@ -246,4 +246,12 @@ test('a broker that showed a log and then shows none withholds it', async () => 
   expect(await fresh.log.refresh()).toBeNull() // a member that has never seen the log waits until it is complete
   expect(await codeOf(fresh.log.accept())).toBe('log_incomplete')
   expect(seen).toEqual([])
+
+  // A roll of brokers can show a peer the earlier version for a while. Until then, no new statement counts.
+  await joinAs(world, 'dave', ada)
+  expect(await standings({ peer, members })).toMatchObject({ ben: 'proven', dave: 'no_certificate' })
+  await attack(world, `update mesh_log set is_complete = true where mesh_id = MESH`)
+  await members.log.refresh()
+  expect(members.log.contradiction).toBeNull()
+  expect(await standings({ peer, members })).toMatchObject({ ben: 'proven', dave: 'proven' })
 })

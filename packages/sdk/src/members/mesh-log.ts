@@ -183,14 +183,27 @@ export class MeshLog {
   /** Verifies a checkpoint that the broker shows against the known one. */
   async #learn(shown: SignedCheckpoint): Promise<void> {
     const known = this.#known
-    if (!known) return void ((await this.#follow(0, shown)) && this.#keep(shown))
+    if (!known) {
+      if (!(await this.#follow(0, shown))) return
+      this.#keep(shown)
+      return this.#endWithheld()
+    }
     const [before, now] = [known.checkpoint, shown.checkpoint]
     if (now.size < before.size) return void this.#contradicts({ type: 'log_rolled_back', known, shown })
     const path = await this.#consistencyPath(before, now)
     if (!path || compareCheckpoints(before, now, path) === 'forked')
       return void this.#contradicts({ type: 'log_forked', known, shown })
     const isNewer = now.size > before.size || now.atMs > before.atMs
-    if (isNewer && (await this.#follow(before.size, shown))) this.#keep(shown)
+    if (!(await this.#follow(before.size, shown))) return
+    if (isNewer) this.#keep(shown)
+    this.#endWithheld()
+  }
+
+  /** A broker that shows a valid continuation of the known log withholds it no longer. Nothing ends a fork or a rollback. */
+  #endWithheld(): void {
+    if (this.#contradiction?.type !== 'log_withheld') return
+    this.#contradiction = null
+    this.#reported.delete('log_withheld')
   }
 
   /**
