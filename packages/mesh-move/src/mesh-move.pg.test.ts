@@ -2,7 +2,15 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import type { MeshId, PeerKey } from '@sealpost/std'
-import { addMembers, beginIncarnation, createMesh, currentIncarnation, listAudit } from '@sealpost/store'
+import {
+  addMembers,
+  backfillLogs,
+  beginIncarnation,
+  createMesh,
+  currentIncarnation,
+  listAudit,
+  readLogHead,
+} from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { meshTables, STAYS } from './copy.ts'
 import { moveMesh } from './mesh-move.ts'
@@ -100,6 +108,18 @@ test('peers see the same incarnation after moves, until the incarnation of its c
   const restored = await beginIncarnation(b)
   await move(MESH, 1, 0)
   expect(await lineagesOf(a)).toEqual([`${restored} ${ofA}`])
+})
+
+test('a mesh that arrives without a log, from the mover of the previous version, gets one', async () => {
+  const [{ db: from }, { db: to }] = cells as [(typeof cells)[number], (typeof cells)[number]]
+  const { size } = await readLogHead(from, OTHER)
+  for (const table of ['log_entry', 'log_node', 'mesh_log'])
+    await from.run((sql) => sql.unsafe(`delete from ${table} where mesh_id = '${OTHER}'`))
+  await move(OTHER, 0, 1)
+  expect(await readLogHead(to, OTHER)).toEqual({ size: 0, isComplete: false })
+  while (await backfillLogs(to, 100));
+  // `fill` inserts a former binding without its entry.
+  expect(await readLogHead(to, OTHER)).toEqual({ size: size + 1, isComplete: true })
 })
 
 const move = (meshId: MeshId, from: number, to: number) => {

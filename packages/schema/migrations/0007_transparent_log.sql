@@ -158,6 +158,19 @@ CREATE TRIGGER refuse_while_moving BEFORE INSERT OR UPDATE OR DELETE ON "log_nod
 --> statement-breakpoint
 CREATE TRIGGER refuse_while_moving BEFORE INSERT OR UPDATE OR DELETE ON "log_signer" FOR EACH ROW EXECUTE FUNCTION refuse_while_moving();
 --> statement-breakpoint
+-- Marks a mesh that became active as incomplete, unless its log came with it: the mover of the previous version copies no log.
+-- Runs at the end of the transaction, because a copy becomes active for as long as its rows are written.
+CREATE FUNCTION log_arrival() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_catalog, pg_temp AS $$
+BEGIN
+  IF EXISTS (SELECT FROM mesh m WHERE m.mesh_id = NEW.mesh_id AND m.frozen_at IS NOT NULL) THEN RETURN NULL; END IF;
+  INSERT INTO mesh_log (mesh_id, is_complete) VALUES (NEW.mesh_id, false) ON CONFLICT DO NOTHING;
+  RETURN NULL;
+END $$;
+--> statement-breakpoint
+CREATE CONSTRAINT TRIGGER log_arrival AFTER UPDATE OF frozen_at
+  ON "mesh" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (OLD.frozen_at IS NOT NULL AND NEW.frozen_at IS NULL) EXECUTE FUNCTION log_arrival();
+--> statement-breakpoint
 -- Appends up to `batch` statements of one mesh whose log is incomplete. Returns false if there is no such mesh. One transaction
 -- at a time; the others return true, and may try again later.
 CREATE FUNCTION log_backfill(batch integer) RETURNS boolean
@@ -180,4 +193,4 @@ BEGIN
   RETURN true;
 END $$;
 --> statement-breakpoint
-REVOKE ALL ON FUNCTION log_append(uuid, integer, bytea), log_change(), log_backfill(integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION log_append(uuid, integer, bytea), log_change(), log_arrival(), log_backfill(integer) FROM PUBLIC;

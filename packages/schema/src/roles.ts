@@ -118,7 +118,7 @@ const HISTORY_JOBS = ['add_history_day(date)', 'drop_history_day(date)', 'clear_
 
 /** The function that appends existing statements to the logs of their meshes, and those that append new ones. */
 const LOG_BACKFILL = 'log_backfill(integer)'
-const LOG_JOBS = [LOG_BACKFILL, 'log_append(uuid, integer, bytea)', 'log_change()']
+const LOG_JOBS = [LOG_BACKFILL, 'log_append(uuid, integer, bytea)', 'log_change()', 'log_arrival()']
 
 /** Functions for the server's identity and its incarnation. */
 const ORIGIN_JOBS = [
