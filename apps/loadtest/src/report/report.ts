@@ -179,7 +179,10 @@ function environmentFacts(result: LoadResult): Fact[] {
   const busy = machineCoresBusy === null ? '' : `, ${figure(machineCoresBusy)} busy`
   return [
     ['durable', `PostgreSQL ${postgresVersion}, fsync=${fsync}, synchronous_commit=${synchronousCommit}`],
-    ['setting', `rate limits ${limits} · ${form} frames · window ${window} · seed ${seed}${isRatcheted ? ' · ratchets' : ''}`],
+    [
+      'setting',
+      `rate limits ${limits} · ${form} frames · window ${window} · seed ${seed}${isRatcheted ? ' · ratchets' : ''}`,
+    ],
     ['machine', `${cpus().length} cores${busy} · ${platform()} ${arch()} · Bun ${Bun.version} · git ${gitSha}`],
   ]
 }
