@@ -140,6 +140,12 @@ test('a peer that only receives sends an empty message after 1,000 messages', as
   expect(scene.sentBy(bob.peer)).toMatchObject([{ recipient: alice.peer.key }])
 })
 
+test('the first signed prekey is published with one-time prekeys in one request, so no agreement is of last resort', async () => {
+  await using scene = new Scene()
+  await scene.openPublished()
+  expect(scene.directory.offered).toEqual([100])
+})
+
 test('the signed prekey of a peer that stays connected changes weekly, and is deleted after 60 more days', async () => {
   await using scene = new Scene()
   const bob = await scene.openPublished()

@@ -77,10 +77,10 @@ export class PrekeyPublisher {
     const isDue = this.#isReplacing || this.#isRotationDue()
     if (!isDue && nowMs - statement!.checkedAtMs < CHECK_EVERY_MS) return
     this.#ports.lanes.prekeys.expire(nowMs)
-    if (isDue) {
-      this.#isReplacing ||= nowMs - (statement?.replacedAtMs ?? nowMs) > ONE_TIME_MS
-      this.#rotate()
-    }
+    // The first statement and its one-time prekeys are one request, so that no agreement in between is of last resort.
+    const replacedAtMs = statement?.replacedAtMs
+    this.#isReplacing ||= replacedAtMs === undefined || (isDue && nowMs - replacedAtMs > ONE_TIME_MS)
+    if (isDue) this.#rotate()
     const published = await this.#offer().catch((error: SealpostError) => {
       if (error.code !== 'prekey_rolled_back') throw error
       return this.#replace()
@@ -88,7 +88,7 @@ export class PrekeyPublisher {
     this.#isReplacing = false
     const isEnough = published.oneTimeLeft >= ONE_TIME_MIN
     const { oneTimeLeft } = isEnough ? published : await this.#offer(ONE_TIME_COUNT - published.oneTimeLeft)
-    this.#note({ checkedAtMs: nowMs, replacedAtMs: this.#ports.lanes.statement!.replacedAtMs ?? nowMs })
+    this.#note({ checkedAtMs: nowMs })
     await this.#ports.stored()
     this.#ports.emit({ type: 'prekeys_published', oneTimeLeft })
   }

@@ -22,6 +22,8 @@ export class PrekeyDirectory {
   readonly meshId: MeshId
   /** Receives the requests instead of the directory, if it is set. */
   intercept: ((ask: HttpAsk) => Promise<HttpAnswer>) | undefined
+  /** The sizes of the publications: how many one-time prekeys each contained. */
+  readonly offered: number[] = []
   readonly #published = new Map<PeerKey, Published>()
 
   constructor(meshId: MeshId) {
@@ -46,6 +48,7 @@ export class PrekeyDirectory {
 
   #publish(peer: PeerKey, { json }: HttpAsk): object {
     const { statement, oneTime, replaces } = json as Publication
+    this.offered.push(oneTime.length)
     const before = replaces ? [] : (this.#published.get(peer)?.oneTime ?? [])
     this.#published.set(peer, { statement, oneTime: [...before, ...oneTime] })
     return { oneTimeLeft: before.length + oneTime.length, lastResorts: 0 }
