@@ -49,7 +49,7 @@ declare const message: Message, text: string, store: PeerStore, once: OnceStore,
 declare const files: Attachments, attachment: Attachment, sent: Attachment, votes: Reactions
 declare const keyFile: PeerKeyFile, contents: KeyFile, session: MemberSession
 declare const confirmations: Confirmations, envelopeId: EnvelopeId, members: MemberProofs, root: PeerKey, rootKeys: SigningKeys
-declare const recoveries: Recoveries, successor: Identity, brokerKey: PeerKey, checkpointOfBen: Uint8Array
+declare const recoveries: Recoveries, successor: Identity, brokerKey: PeerKey, checkpointOfBen: Uint8Array, pools: Pools
 declare const show: (message: Message) => void
 `
 
