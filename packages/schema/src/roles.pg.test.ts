@@ -110,8 +110,9 @@ test('a broker publishes and claims prekeys, and the revocation by an admin dele
   const [peer] = await addMembers(admin, meshId, [{ peerKey, ...binding }])
   const oneTime = [{ id: 1, publicKey: randomBytes(32) }]
   const publication = { statement: randomBytes(9), issuedAtMs: 1, oneTime, replaces: true }
+  const owner = { meshId, peer: peer!, peerKey }
   for (const issuedAtMs of [1, 2])
-    expect((await publishPrekeys(broker, { meshId, peer: peer! }, { ...publication, issuedAtMs })).status).toBe('done')
+    expect((await publishPrekeys(broker, owner, { ...publication, issuedAtMs })).status).toBe('done')
   const claims = [
     await claimPrekey(broker, { meshId, user: peer! }, peerKey),
     await claimPrekey(broker, { meshId, user: peer! }, peerKey),

@@ -31,7 +31,7 @@ async function newPeers(count = 3) {
   const [target] = names as [PeerKey]
   const first = statementOf(1)
   const publish = (oneTime: PublishedPrekey[], other: Partial<PrekeyPublication> = {}) =>
-    publishPrekeys(db, owner, { ...first, replaces: false, ...other, oneTime })
+    publishPrekeys(db, { ...owner, peerKey: target }, { ...first, replaces: false, ...other, oneTime })
   const claim = (user: PeerNo = numbers[1]!) => claimPrekey(db, { meshId, user }, target)
   return { meshId, names, numbers, owner, target, first, publish, claim }
 }
@@ -122,10 +122,18 @@ test('a user can claim a limited number of one peer and in total, and old claims
   expect(await claim()).toMatchObject({ status: 'last_resort', reason: 'claimed_too_many' })
 })
 
+test('a key that is no longer the key of its member publishes nothing', async () => {
+  const { meshId, owner, first } = await newPeers()
+  const former = { ...owner, peerKey: newKey() }
+  const published = publishPrekeys(db, former, { ...first, oneTime: keys(1), replaces: false })
+  expect(await published).toEqual({ status: 'revoked' })
+  expect(await rowsOf(meshId)).toBe(0)
+})
+
 test('a device has prekeys of its own, its claims count for its user, and consent is between users', async () => {
   const { meshId, names, numbers, owner, publish, claim } = await newPeers()
   await makeDevice(db, meshId, numbers[2]!, numbers[0]!)
-  const device = { meshId, peer: numbers[2]! }
+  const device = { meshId, peer: numbers[2]!, peerKey: names[2]! }
   await publishPrekeys(db, device, { ...statementOf(1), oneTime: keys(3), replaces: false })
   await publish(keys(3))
   const ofDevice = (user: PeerNo) => claimPrekey(db, { meshId, user }, names[2]!)

@@ -43,7 +43,7 @@ export type PublishOutcome =
  */
 export async function publishPrekeys(
   db: Database,
-  { meshId, peer }: MemberRef,
+  { meshId, peer, peerKey }: MemberRef & { readonly peerKey: PeerKey },
   { statement, issuedAtMs, oneTime, replaces }: PrekeyPublication,
 ): Promise<PublishOutcome> {
   const [mesh, peerNo] = [sql`${meshId}::uuid`, sql`${peer}::int`]
@@ -53,9 +53,10 @@ export async function publishPrekeys(
     db,
     sql`
       with owner as materialized (
-        -- Locked, so that no prekeys are added after the revocation has deleted them.
+        -- Locked, so that no prekeys are added after a revocation or a rotation of the key has deleted them.
         select m.peer_no from ${member} m
-        where m.mesh_id = ${mesh} and m.peer_no = ${peerNo} and m.revoked_at is null for no key update
+        where m.mesh_id = ${mesh} and m.peer_no = ${peerNo} and m.peer_key = ${byteaText(peerKey)}::bytea
+          and m.revoked_at is null for no key update
       ), offered as (
         select p.key_id from ${oneTimePrekey} p
         where p.mesh_id = ${mesh} and p.peer_no = ${peerNo} and p.claimed_at is null
