@@ -29,8 +29,8 @@ import { receiveFile } from '../messages/files.ts'
 import { peerEventReporter } from '../messages/incoming-message.ts'
 import { type Contacts, openProfileKeyEpochs } from '../profile/contacts.ts'
 import type { Membership, Profile, ProfileKeys } from '../profile/profile.ts'
-import { openProfileProofs } from '../profile/proofs.ts'
-import { readRecoveries } from '../profile/recoveries.ts'
+import { openProfileProofs, openProofsWith } from '../profile/proofs.ts'
+import { openProfileRecoveries, readRecoveries } from '../profile/recoveries.ts'
 import { watchRecoveries } from '../profile/recovery-checks.ts'
 import { TickStore } from '../schedule/tick-store.ts'
 import type { Shell } from '../shell.ts'
@@ -78,7 +78,7 @@ export async function openMemberConnection(
     if (warning) shell.output.warn(warning.message)
     const { url, brokerKey, meshId } = place.membership
     const keyEpochs = await openProfileKeyEpochs(shell.profile, keys, meshId)
-    const recoveries = await readRecoveries(shell)
+    const recoveries = await openProfileRecoveries(shell)
     const store = new TickStore(await openFileStore(join(shell.profile.folder, 'messages')))
     const online = Promise.withResolvers<Durability>()
     const distrusted = Promise.withResolvers<never>()
@@ -98,7 +98,7 @@ export async function openMemberConnection(
       ...(credit !== undefined && { credit }),
       ...(maxAgeSeconds !== undefined && { maxAgeSeconds }),
     }
-    const proofs = await openProfileProofs(shell)
+    const proofs = await openProofsWith(recoveries, shell)
     const peer = await openPeer({ url: urls, brokerKey, meshId, ...terms })
     applyRecoveries(peer, recoveries)
     leaveUnread(peer)

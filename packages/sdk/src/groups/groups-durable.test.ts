@@ -122,8 +122,8 @@ test('a message that no record can hold is refused before anything is stored or 
   await peer.close()
 })
 
-test('the next process sends owed messages once, to the remaining members', async () => {
-  const { its, live, group, next, broadcasts, keys } = world()
+/** Lets a process end that owes a message to the group. Returns the store of the next one, which learns the newer list. */
+async function owing({ its, live, group, next }: ReturnType<typeof world>): Promise<MemoryStore> {
   const store = new MemoryStore()
   const { peer } = await live(store)
   await groupsOf(peer).find(group.groupId)
@@ -134,7 +134,13 @@ test('the next process sends owed messages once, to the remaining members', asyn
   await peer.close()
   its.known = next
   its.answer = 'ack'
-  const later = new MemoryStore(store.records)
+  return new MemoryStore(store.records)
+}
+
+test('the next process sends owed messages once, to the remaining members', async () => {
+  const given = world()
+  const { live, broadcasts, keys } = given
+  const later = await owing(given)
   const { peer: again, events } = await live(later)
   await until(() => events.some(({ type }) => type === 'sent'))
   expect(broadcasts).toHaveLength(2)
@@ -153,18 +159,9 @@ const guardAgainst = (unproven: PeerKey) => ({
 })
 
 test('the next process sends no owed message to a member that is not proven', async () => {
-  const { its, live, group, next, broadcasts, keys } = world()
-  const store = new MemoryStore()
-  const { peer } = await live(store)
-  await groupsOf(peer).find(group.groupId)
-  its.known = null
-  its.answer = 'stale'
-  await sent(peer, group)
-  await until(() => kindsOf(store).join() === 'group,owner')
-  await peer.close()
-  its.known = next
-  its.answer = 'ack'
-  const { peer: again, events } = await live(new MemoryStore(store.records))
+  const given = world()
+  const { live, broadcasts, keys } = given
+  const { peer: again, events } = await live(await owing(given))
   guardMembers(again, guardAgainst(keys.catKey!)) // before the broker's first reply
   await until(() => events.filter(({ type }) => type === 'send_failed').length === 2)
   const errors = new Map(
